@@ -1,0 +1,1 @@
+//! Our own inference engine: one thread that steps, admit → schedule → forward → sample → emit.

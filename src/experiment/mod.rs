@@ -1,0 +1,1 @@
+//! The experiment file: YAML types, parse with spans, axes, arms and the plan.

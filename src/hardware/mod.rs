@@ -1,0 +1,1 @@
+//! What machine this is: provenance, samples, doctor.

@@ -1,0 +1,1 @@
+//! Foreign text made inert for terminal, Markdown, HTML, SVG and CSV.

@@ -1,0 +1,2 @@
+//! The `inferlab` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Numbers: one plain function a row metric, aggregated by Polars; intervals, VALID rules and the summary a report prints.
+pub mod summary;

@@ -1,0 +1,1 @@
+//! Pinned models: fetch, verify, locate.

@@ -1,0 +1,1 @@
+//! Figures by plotters, as SVG and PNG.

@@ -1,0 +1,1 @@
+//! Reports from runs: Markdown, HTML, CSV.

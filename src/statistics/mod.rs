@@ -1,0 +1,1 @@
+//! Intervals, percentiles and ratios: closed forms with their sources.

@@ -1,0 +1,1 @@
+//! Parquet tables made from the log by Polars.

@@ -1,0 +1,1 @@
+//! The only user of serde_yaml: bounded parsing with places in errors.
