@@ -1,0 +1,321 @@
+//! The engine's thread and the handle to it.
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::capacity::Capacity;
+use super::model::{Llama, Logits, Span};
+use super::sampler::Sampler;
+use super::scheduler::{Next, Scheduler};
+use super::weights::ModelFile;
+use super::{EngineConfig, EngineError, EngineFinish, Generate, Generation};
+
+/// A running engine. Dropping it ends its thread; requests still waiting end as cancelled.
+pub struct Engine {
+    capacity: Capacity,
+    submissions: Option<Sender<Submission>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Submission {
+    generate: Generate,
+    at: Instant,
+    reply: oneshot::Sender<Generation>,
+}
+
+impl Engine {
+    /// Plans the memory, takes it, and starts the thread.
+    pub fn start(model: Arc<ModelFile>, config: EngineConfig) -> Result<Self, EngineError> {
+        let (capacity, size) = Capacity::plan(&model, &config)?;
+        let (submissions, inbox) = channel();
+        let thread = std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(move || {
+                let mut engine = Loop {
+                    llama: Llama::new(Arc::clone(&model), size),
+                    vocabulary: model.shape.vocabulary,
+                    scheduler: Scheduler::new(config.scheduler),
+                    config,
+                    inbox,
+                    open: true,
+                    pending: VecDeque::new(),
+                    prefilling: VecDeque::new(),
+                    decoding: Vec::new(),
+                };
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run()));
+                if ran.is_err() {
+                    engine.fail();
+                }
+            })
+            .map_err(EngineError::Thread)?;
+        Ok(Self { capacity, submissions: Some(submissions), thread: Some(thread) })
+    }
+
+    /// The account of its memory.
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// Queues a request. The generation arrives once, at its end; dropping the receiver cancels it at the next step.
+    pub fn submit(&self, generate: Generate) -> oneshot::Receiver<Generation> {
+        let (reply, receiver) = oneshot::channel();
+        if let Some(submissions) = &self.submissions {
+            // A dead thread drops the submission, and the receiver says so.
+            let _ = submissions.send(Submission { generate, at: Instant::now(), reply });
+        }
+        receiver
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.submissions = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic was caught and told to every waiting request.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Sequence {
+    generate: Generate,
+    reply: oneshot::Sender<Generation>,
+    table: Vec<u32>,
+    sampler: Sampler,
+    /// Prompt tokens whose keys and values are stored.
+    prefilled: usize,
+    seen: Generation,
+}
+
+struct Loop {
+    llama: Llama,
+    vocabulary: usize,
+    config: EngineConfig,
+    scheduler: Scheduler,
+    inbox: Receiver<Submission>,
+    open: bool,
+    pending: VecDeque<Submission>,
+    prefilling: VecDeque<Sequence>,
+    decoding: Vec<Sequence>,
+}
+
+fn nothing(prompt: &[u32], finish: EngineFinish) -> Generation {
+    Generation {
+        tokens: Vec::new(),
+        token_at: Vec::new(),
+        admitted_at: None,
+        prefill_started_at: None,
+        prefill_ended_at: None,
+        ended_at: Instant::now(),
+        prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
+        finish,
+        peers_in_flight: 0,
+        peers_prefilling: 0,
+    }
+}
+
+impl Loop {
+    fn run(&mut self) {
+        loop {
+            self.receive();
+            if !self.open {
+                return self.end_all(EngineFinish::Cancelled);
+            }
+            self.drop_cancelled();
+            self.admit();
+            match self.scheduler.next(self.prefilling.len(), self.decoding.len()) {
+                Next::Prefill => self.prefill_chunk(),
+                Next::Decode => self.decode_step(),
+                Next::Idle => {}
+            }
+        }
+    }
+
+    /// Takes what was submitted; sleeps until something is when there is nothing to do.
+    fn receive(&mut self) {
+        let idle = self.prefilling.is_empty() && self.decoding.is_empty();
+        if idle {
+            let first = match self.pending.front() {
+                None => self.inbox.recv().map_err(|_| true),
+                // Waiting requests that fit nowhere cannot be: an empty engine admits any that was not refused.
+                Some(_) => self.inbox.recv_timeout(Duration::from_millis(1)).map_err(|error| {
+                    error == std::sync::mpsc::RecvTimeoutError::Disconnected
+                }),
+            };
+            match first {
+                Ok(submission) => self.accept(submission),
+                Err(disconnected) => self.open &= !disconnected,
+            }
+        }
+        loop {
+            match self.inbox.try_recv() {
+                Ok(submission) => self.accept(submission),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.open = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, submission: Submission) {
+        let g = &submission.generate;
+        let needed = g.prompt.len() as u64 + u64::from(g.max_tokens);
+        if g.prompt.is_empty() || g.max_tokens == 0 || needed > u64::from(self.config.max_context) {
+            let refused = nothing(&g.prompt, EngineFinish::ContextLengthExceeded);
+            // The receiver may be gone; then nobody wants to know.
+            let _ = submission.reply.send(refused);
+            return;
+        }
+        self.pending.push_back(submission);
+    }
+
+    fn drop_cancelled(&mut self) {
+        self.pending.retain(|waiting| !waiting.reply.is_closed());
+        let now = Instant::now();
+        let timeout = self.config.pending_timeout;
+        // First in, first out: the oldest is in front.
+        while self.pending.front().is_some_and(|waiting| now.duration_since(waiting.at) > timeout) {
+            if let Some(late) = self.pending.pop_front() {
+                let _ = late.reply.send(nothing(&late.generate.prompt, EngineFinish::PendingTimeout));
+            }
+        }
+        for list in [self.prefilling.make_contiguous().len(), self.decoding.len()] {
+            debug_assert!(list <= self.config.max_concurrency as usize);
+        }
+        let mut kept = VecDeque::with_capacity(self.prefilling.len());
+        for sequence in self.prefilling.drain(..) {
+            if sequence.reply.is_closed() {
+                self.llama.kv().release(sequence.table);
+            } else {
+                kept.push_back(sequence);
+            }
+        }
+        self.prefilling = kept;
+        let mut index = 0;
+        while index < self.decoding.len() {
+            if self.decoding[index].reply.is_closed() {
+                let gone = self.decoding.remove(index);
+                self.llama.kv().release(gone.table);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// First in, first out, while there are lanes and pages for the whole sequence.
+    fn admit(&mut self) {
+        while self.prefilling.len() + self.decoding.len() < self.config.max_concurrency as usize {
+            let Some(waiting) = self.pending.front() else { return };
+            let tokens = waiting.generate.prompt.len() + waiting.generate.max_tokens as usize;
+            let Some(table) = self.llama.kv().reserve(tokens) else { return };
+            let Some(Submission { generate, reply, .. }) = self.pending.pop_front() else { return };
+            let mut seen = nothing(&generate.prompt, EngineFinish::Length);
+            seen.admitted_at = Some(Instant::now());
+            seen.tokens.reserve_exact(generate.max_tokens as usize);
+            seen.token_at.reserve_exact(generate.max_tokens as usize);
+            let sampler = Sampler::new(generate.sampling, generate.seed);
+            self.prefilling.push_back(Sequence { generate, reply, table, sampler, prefilled: 0, seen });
+        }
+    }
+
+    fn prefill_chunk(&mut self) {
+        let Some(sequence) = self.prefilling.front_mut() else { return };
+        let started = Instant::now();
+        sequence.seen.prefill_started_at.get_or_insert(started);
+        let prompt = &sequence.generate.prompt;
+        let first = sequence.prefilled;
+        let end = (first + self.config.prefill_chunk as usize).min(prompt.len());
+        let last = end == prompt.len();
+        let span = Span { tokens: &prompt[first..end], first, table: &sequence.table };
+        let logits = self.llama.prefill(span, if last { Logits::Last } else { Logits::None });
+        sequence.prefilled = end;
+        if last {
+            let token = sequence.sampler.sample(logits);
+            let now = Instant::now();
+            sequence.seen.prefill_ended_at = Some(now);
+            sequence.seen.tokens.push(token);
+            sequence.seen.token_at.push(now);
+            if let Some(sequence) = self.prefilling.pop_front() {
+                self.decoding.push(sequence);
+            }
+            self.note_peers();
+            self.finish_ended();
+        } else {
+            self.note_peers();
+        }
+        self.scheduler.prefilled(started.elapsed(), self.decoding.len());
+    }
+
+    fn decode_step(&mut self) {
+        let started = Instant::now();
+        let spans: Vec<Span<'_>> = self
+            .decoding
+            .iter()
+            .filter_map(|sequence| {
+                let tokens = &sequence.seen.tokens;
+                let at = tokens.len().checked_sub(1)?;
+                Some(Span { tokens: &tokens[at..], first: sequence.generate.prompt.len() + at, table: &sequence.table })
+            })
+            .collect();
+        let logits = self.llama.decode(&spans);
+        for (sequence, logits) in self.decoding.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
+            let token = sequence.sampler.sample(logits);
+            sequence.seen.tokens.push(token);
+            sequence.seen.token_at.push(Instant::now());
+        }
+        self.note_peers();
+        self.finish_ended();
+        self.scheduler.decoded(started.elapsed());
+    }
+
+    fn note_peers(&mut self) {
+        let prefilling = u32::try_from(self.prefilling.len()).unwrap_or(u32::MAX);
+        let others = u32::try_from(self.decoding.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        for sequence in &mut self.decoding {
+            sequence.seen.peers_prefilling = sequence.seen.peers_prefilling.max(prefilling);
+            sequence.seen.peers_in_flight = sequence.seen.peers_in_flight.max(others + prefilling);
+        }
+    }
+
+    fn finish_ended(&mut self) {
+        let mut index = 0;
+        while index < self.decoding.len() {
+            let Sequence { generate, seen, .. } = &self.decoding[index];
+            let stopped = !generate.ignore_eos && seen.tokens.last().is_some_and(|t| generate.stop_ids.contains(t));
+            if stopped || seen.tokens.len() >= generate.max_tokens as usize {
+                let mut ended = self.decoding.remove(index);
+                ended.seen.finish = if stopped { EngineFinish::Stop } else { EngineFinish::Length };
+                ended.seen.ended_at = Instant::now();
+                self.llama.kv().release(ended.table);
+                let _ = ended.reply.send(ended.seen);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn end_all(&mut self, finish: EngineFinish) {
+        for waiting in self.pending.drain(..) {
+            let _ = waiting.reply.send(nothing(&waiting.generate.prompt, finish));
+        }
+        for mut sequence in self.prefilling.drain(..).chain(self.decoding.drain(..)) {
+            sequence.seen.finish = finish;
+            sequence.seen.ended_at = Instant::now();
+            let _ = sequence.reply.send(sequence.seen);
+        }
+    }
+
+    /// After a panic: every request that waits is told, and those that still come find the channel closed.
+    fn fail(&mut self) {
+        while let Ok(submission) = self.inbox.try_recv() {
+            self.pending.push_back(submission);
+        }
+        self.end_all(EngineFinish::Failed);
+    }
+}
