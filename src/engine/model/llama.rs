@@ -171,7 +171,7 @@ impl Llama {
             let id = (id as usize).min(shape.vocabulary - 1);
             weights.token_embedding.dequantise_rows(id..id + 1, row);
         }
-        let mut product = |workers: &mut WorkerPool, xs: &[f32], products: &mut [Product<'_>]| {
+        let product = |workers: &mut WorkerPool, xs: &[f32], products: &mut [Product<'_>]| {
             if prefill { linear_prefill(workers, tiles, xs, products) } else { linear_decode(workers, xs, products) }
         };
         for (number, layer) in weights.layers.iter().enumerate() {
