@@ -33,10 +33,10 @@ pub use signals::Stop;
 )]
 pub struct Cli {
     /// Print one JSON object on stdout instead of text (default: text).
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     pub json: bool,
     /// Colour messages on stderr; `auto` means on a terminal without NO_COLOR.
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
+    #[arg(long, global = true, display_order = 901, value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
     pub color: Color,
     /// What to do.
     #[command(subcommand)]

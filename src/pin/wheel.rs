@@ -245,7 +245,8 @@ fn last_words(said: &Path) -> String {
     if let Ok(file) = File::open(said) {
         file.take(1 << 20).read_to_end(&mut bytes).ok();
     }
-    let text = String::from_utf8_lossy(&bytes);
+    // Another program's colours are not for our message.
+    let text = String::from_utf8_lossy(&bytes).replace(|c: char| c.is_control() && c != '\n', " ");
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(3)..].join("; ");
     match last.char_indices().nth(SAID_LIMIT) {
