@@ -2,6 +2,7 @@
 use miette::{Diagnostic, Report};
 use thiserror::Error;
 
+use crate::engine::weights::ModelError;
 use crate::pin::PinError;
 
 /// How the program ends (`contracts/cli.md`).
@@ -56,6 +57,12 @@ impl Exit for PinError {
             error if error.is_storage() => ExitCode::Storage,
             _ => ExitCode::Pin,
         }
+    }
+}
+
+impl Exit for ModelError {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::Pin
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::exit::{CommandError, ExitCode};
 use super::progress::with_fetch_progress;
 use super::{CommandResult, Console, Exit, Stop};
+use crate::engine::weights::{self, FormatShare, Inspection};
 use crate::pin::{CacheState, Fetch, Located, ModelPin, PinError, PinOrigin, Store, Verified};
 
 /// What to do with models.
@@ -137,12 +138,13 @@ fn verify(store: &Store, names: &[String], console: &Console) -> CommandResult {
 
 fn inspect(store: &Store, name_or_path: &str, console: &Console) -> CommandResult {
     let located = store.locate(name_or_path, Fetch::Never)?;
-    let facts = file_facts(&located)?;
+    let inspection = weights::inspect(&located.path)?;
     if console.json() {
-        let members = facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
-        console.print_json(&Value::Object(members.collect()))?;
+        let pin = located.pin.as_ref().map(|pin| &pin.name);
+        console.print_json(&json!({"path": located.path, "md5": located.md5, "pin": pin, "model": inspection}))?;
         return Ok(ExitCode::Valid);
     }
+    let facts = facts(&located, &inspection);
     let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in &facts {
         console.print(&format!("{name:width$}  {value}"))?;
@@ -150,19 +152,42 @@ fn inspect(store: &Store, name_or_path: &str, console: &Console) -> CommandResul
     Ok(ExitCode::Valid)
 }
 
-/// What `inspect` prints, name and value.
-fn file_facts(located: &Located) -> Result<Vec<(&'static str, String)>, CommandError> {
-    let unreadable = |error: std::io::Error| {
-        CommandError::message(ExitCode::Pin, format!("{}: {error}", located.path.display()), "is the file readable?")
-    };
-    let bytes = located.path.metadata().map_err(unreadable)?.len();
-    let licence = located.pin.as_ref().map_or("not pinned", |pin| &pin.licence);
-    Ok(vec![
+/// What `inspect` prints, name and value; `–` where the file does not say.
+fn facts(located: &Located, inspection: &Inspection) -> Vec<(&'static str, String)> {
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    let shape = inspection.shape.as_ref().map(|s| {
+        format!(
+            "{} layers, hidden {}, {} query and {} KV heads of {}, feed-forward {}, vocabulary {}, context {}",
+            s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.feed_forward, s.vocabulary, s.context
+        )
+    });
+    let formats = inspection.formats.iter().map(|share| {
+        let FormatShare { format, tensors, parameters, bytes } = share;
+        format!("{format}: {tensors} tensors, {} M values, {}", millions(*parameters), megabytes(*bytes))
+    });
+    let tokens = inspection.tokens.map(|n| format!(", {n} tokens")).unwrap_or_default();
+    let tokenizer = inspection.tokenizer.as_ref().map(|tokenizer| format!("{tokenizer}{tokens}"));
+    let pinned = located.pin.as_ref().map_or("not pinned".to_owned(), |pin| format!("as pinned in `{}`", pin.name));
+    let licence = located.pin.as_ref().map(|pin| pin.licence.clone()).or_else(|| inspection.license.clone());
+    let mut facts = vec![
+        ("name", inspection.name.clone()),
         ("file", located.path.display().to_string()),
-        ("size", format!("{} ({bytes} bytes)", megabytes(bytes))),
-        ("md5", located.md5.clone()),
-        ("licence", licence.to_owned()),
-    ])
+        ("size", format!("{} ({} bytes)", megabytes(inspection.file_bytes), inspection.file_bytes)),
+        ("md5", format!("{}, {pinned}", located.md5)),
+        ("architecture", or_dash(inspection.architecture.clone())),
+        ("shape", or_dash(shape)),
+        ("parameters", format!("{} M", millions(inspection.parameters))),
+        ("licence", or_dash(licence)),
+        ("tokenizer", or_dash(tokenizer)),
+        ("chat template", if inspection.chat_template { "yes" } else { "no" }.to_owned()),
+    ];
+    facts.extend(formats.map(|text| ("format", text)));
+    facts.push(("engine", inspection.refused.clone().unwrap_or_else(|| "runs it".to_owned())));
+    facts
+}
+
+fn millions(count: u64) -> String {
+    format!("{:.1}", count as f64 / 1e6)
 }
 
 fn no_signals(error: &std::io::Error) -> CommandError {
