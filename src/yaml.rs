@@ -21,9 +21,9 @@ use miette::NamedSource;
 use serde::de::DeserializeOwned;
 
 pub use axis::Axis;
-pub(crate) use explain::{inline, nearest, printable, quoted};
 pub use bounds::{MAX_BYTES, MAX_DEPTH, MAX_VALUES};
 pub use error::YamlError;
+pub(crate) use explain::{inline, nearest, printable, quoted};
 pub use place::{KeyPath, Part, Place, Step};
 pub use value::{AutoOr, Finite, HumanDuration};
 

@@ -3,7 +3,9 @@ use miette::{Diagnostic, Report};
 use thiserror::Error;
 
 use crate::engine::weights::ModelError;
+use crate::experiment::ExperimentError;
 use crate::pin::PinError;
+use crate::workload::WorkloadError;
 
 /// How the program ends (`contracts/cli.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,18 @@ impl Exit for PinError {
             error if error.is_storage() => ExitCode::Storage,
             _ => ExitCode::Pin,
         }
+    }
+}
+
+impl Exit for ExperimentError {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::Usage
+    }
+}
+
+impl Exit for WorkloadError {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::Usage
     }
 }
 

@@ -5,7 +5,6 @@ pub mod exit;
 pub mod model;
 mod panic;
 pub mod plan;
-pub mod progress;
 pub mod report;
 pub mod run;
 pub mod signals;
@@ -19,7 +18,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use console::{Color, Console};
 pub use exit::{CommandError, CommandResult, Exit, ExitCode};
-pub use signals::Stop;
 
 /// A reproducible benchmark-and-eval laboratory for LLM inference engines.
 ///

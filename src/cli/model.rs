@@ -1,12 +1,14 @@
 //! `inferlab model`: the pinned models of this machine.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::exit::{CommandError, ExitCode};
-use super::progress::with_fetch_progress;
-use super::{CommandResult, Console, Exit, Stop};
+use super::{CommandResult, Console, Exit, signals};
 use crate::engine::weights::{self, FormatShare, Inspection};
-use crate::pin::{CacheState, Fetch, Located, ModelPin, PinError, PinOrigin, Store, Verified};
+use crate::pin::{CacheState, Fetch, Located, ModelPin, PinError, PinOrigin, Store, Verified, with_progress};
 
 /// What to do with models.
 #[derive(Debug, Subcommand)]
@@ -86,10 +88,12 @@ fn list(store: &Store, console: &Console) -> CommandResult {
 fn fetch(store: &Store, names: &[String], console: &Console) -> CommandResult {
     // Every name is looked up before the first byte is fetched.
     let pins = names.iter().map(|name| Ok(store.pin(name)?.pin)).collect::<Result<Vec<_>, PinError>>()?;
-    let stop = Stop::on_signals().map_err(|error| no_signals(&error))?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stopped);
+    signals::on_stop(move || stop.store(true, Ordering::Relaxed)).map_err(|error| no_signals(&error))?;
     let mut fetched = Vec::new();
     for pin in &pins {
-        let verified = with_fetch_progress(console, &pin.name, &stop, |watch| store.fetch(pin, watch))?;
+        let verified = with_progress(&pin.name, &|| stopped.load(Ordering::Relaxed), |watch| store.fetch(pin, watch))?;
         if !console.json() {
             print_verified(pin, &verified, console)?;
         }

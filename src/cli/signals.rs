@@ -5,99 +5,54 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tokio::sync::watch;
 
 use super::exit::ExitCode;
 
-/// A request to stop, which many may wait for. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Stop {
-    requested: Arc<watch::Sender<bool>>,
-}
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self::new()
+/// Calls `stop`, from a thread of its own, at SIGINT, SIGTERM and SIGHUP; a second of them exits with 20 from inside the signal
+/// handler, whatever hangs.
+///
+/// A SIGHUP that was ignored from the start, as under `nohup`, stays ignored. SIGPIPE stays ignored, as Rust has it. Call it once in
+/// a process.
+///
+/// Errors: the system refuses a handler or a thread.
+pub fn on_stop(stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let seen = Arc::new(AtomicBool::new(false));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut signals = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP, &status) {
+        signals.push(SIGHUP);
     }
-}
-
-impl Stop {
-    /// A stop that no signal reaches, for tests and inner deadlines.
-    pub fn new() -> Self {
-        Self { requested: Arc::new(watch::Sender::new(false)) }
+    for &signal in &signals {
+        // Actions of a signal run in this order: the first signal finds `seen` unset and sets it, the second one exits.
+        let code = i32::from(ExitCode::Interrupted.number());
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&seen))?;
+        signal_hook::flag::register(signal, Arc::clone(&seen))?;
     }
-
-    /// A stop that SIGINT, SIGTERM and SIGHUP request; a second of them exits with 20 from inside the signal handler, whatever hangs.
-    ///
-    /// Call it once in a process. SIGPIPE is left ignored, as Rust has it.
-    pub fn on_signals() -> io::Result<Self> {
-        let stop = Self::new();
-        let seen = Arc::new(AtomicBool::new(false));
-        let signals = [SIGINT, SIGTERM, SIGHUP];
-        for signal in signals {
-            // Handlers of a signal run in this order: the first signal finds `seen` unset, sets it, and the second one exits.
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                i32::from(ExitCode::Interrupted.number()),
-                seen.clone(),
-            )?;
-            signal_hook::flag::register(signal, seen.clone())?;
+    let mut queue = Signals::new(signals)?;
+    let listen = move || {
+        for _ in queue.forever() {
+            stop();
         }
-        let mut queue = Signals::new(signals)?;
-        let requester = stop.clone();
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for _ in queue.forever() {
-                requester.request();
-            }
-        })?;
-        Ok(stop)
-    }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
+}
 
-    /// Asks for a stop.
-    pub fn request(&self) {
-        self.requested.send_replace(true);
-    }
-
-    /// Whether a stop was asked for.
-    pub fn requested(&self) -> bool {
-        *self.requested.borrow()
-    }
-
-    /// Returns when a stop is asked for; at once when it was.
-    pub async fn wait(&self) {
-        // The sender lives as long as `self`, so the wait ends only by a request.
-        self.requested.subscribe().wait_for(|requested| *requested).await.ok();
-    }
-
-    /// Runs `wake` when a stop is asked for, on a thread of its own; for waiters that are not async.
-    pub fn on_request(&self, wake: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut requested = self.requested.subscribe();
-        let wait = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
-            // Every `Stop` dropped without a request: nobody is left to wake.
-            if runtime.is_ok_and(|runtime| runtime.block_on(requested.wait_for(|requested| *requested)).is_ok()) {
-                wake();
-            }
-        };
-        std::thread::Builder::new().name("stop".to_owned()).spawn(wait)?;
-        Ok(())
-    }
+/// Whether the process ignores a signal: a bit of the hexadecimal mask `SigIgn` in /proc/self/status.
+fn is_ignored(signal: i32, status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn everyone_who_waits_hears_of_a_stop_whether_before_or_after() {
-        let stop = Stop::new();
-        assert!(!stop.requested());
-        let waiter = stop.clone();
-        let (sender, woken) = std::sync::mpsc::channel();
-        stop.on_request(move || sender.send(()).expect("the test still listens")).unwrap();
-        let ((), ()) = tokio::join!(waiter.wait(), async { stop.request() });
-        woken.recv().unwrap();
-        stop.wait().await;
-        assert!(waiter.requested());
+    #[test]
+    fn an_ignored_signal_is_seen_in_the_mask_of_the_kernel() {
+        // SIGHUP is 1 and SIGPIPE 13: bits 0 and 12.
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000004002\n";
+        assert!(is_ignored(SIGHUP, status) && is_ignored(signal_hook::consts::SIGPIPE, status));
+        assert!(!is_ignored(SIGINT, status) && !is_ignored(SIGHUP, ""));
     }
 }

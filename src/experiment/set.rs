@@ -65,7 +65,8 @@ fn put(node: &mut Value, set: &SetArgument, steps: &[Step], value: Value) -> Res
         *node = value;
         return Ok(());
     };
-    let wrong = |message: String, help: &str| ExperimentError::Set { message, help: help.to_owned(), at: set.place(Part::Key) };
+    let wrong =
+        |message: String, help: &str| ExperimentError::Set { message, help: help.to_owned(), at: set.place(Part::Key) };
     match (node, step) {
         (Value::Array(list), Step::Index(index)) => {
             let length = list.len();
@@ -90,7 +91,10 @@ fn put(node: &mut Value, set: &SetArgument, steps: &[Step], value: Value) -> Res
         }
         (_, step) => {
             let step = KeyPath::root().step(step.clone());
-            Err(wrong(format!("`{}`: a single value stands before `{step}`", set.path), "set the whole value: KEY={...}"))
+            Err(wrong(
+                format!("`{}`: a single value stands before `{step}`", set.path),
+                "set the whole value: KEY={...}",
+            ))
         }
     }
 }

@@ -13,7 +13,7 @@ pub use argv::redacted;
 pub use cuda::{CudaDevice, CudaDriver, Nvrtc, cuda_driver, nvrtc};
 pub use doctor::{Check, Level, examine};
 pub use host::{boot_id, cpu_features, host_facts};
-pub use sampler::{HardwareSample, HardwareSampler};
+pub use sampler::{HardwareSample, Sampler};
 
 /// Name and value, in the order a table prints them; a fact that cannot be known is left out.
 pub type Facts = Vec<(&'static str, String)>;

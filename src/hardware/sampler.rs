@@ -1,6 +1,6 @@
 //! Samples of CPU, memory and load during a run, from a thread of its own.
-use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,24 +41,31 @@ struct HostTicks {
     total: u64,
 }
 
-/// A running sampler; it ends when stopped or dropped.
+/// A sample each second is enough to see another program start.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Samples kept between two takes: a day at one a second. Later ones are dropped.
+const MOST_KEPT: usize = 86_400;
+
+/// A running sampler; it ends when finished or dropped.
 #[derive(Debug)]
-pub struct HardwareSampler {
+pub struct Sampler {
+    seen: Arc<Mutex<Vec<HardwareSample>>>,
     /// Dropping it ends the thread.
     end: Option<Sender<()>>,
+    /// `None` where the system had no thread left: a run without samples is still a run.
     thread: Option<JoinHandle<()>>,
 }
 
-impl HardwareSampler {
-    /// Gives a sample to `sink` each `interval`, the first after one interval.
-    ///
-    /// Errors: the system has no thread left.
-    pub fn start(
-        clock: Clock,
-        interval: Duration,
-        mut sink: impl FnMut(HardwareSample) + Send + 'static,
-    ) -> io::Result<Self> {
+impl Sampler {
+    /// Samples each second, the first time after one second.
+    pub fn start(clock: Clock) -> Self {
+        Self::start_each(clock, INTERVAL)
+    }
+
+    fn start_each(clock: Clock, interval: Duration) -> Self {
         let (end, ended) = channel::<()>();
+        let seen: Arc<Mutex<Vec<HardwareSample>>> = Arc::default();
+        let kept = Arc::clone(&seen);
         let work = move || {
             let mut last = Counters::now();
             let mut next = Instant::now() + interval;
@@ -68,29 +75,48 @@ impl HardwareSampler {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
                 }
                 let counters = Counters::now();
-                sink(sample(&clock, &last, &counters));
+                let mut kept = lock(&kept);
+                if kept.len() < MOST_KEPT {
+                    kept.push(sample(&clock, &last, &counters));
+                }
+                drop(kept);
                 last = counters;
                 // After a suspend the missed samples are not made up for.
                 next = (next + interval).max(Instant::now());
             }
         };
-        let thread = std::thread::Builder::new().name("hardware".to_owned()).spawn(work)?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
+        let thread = std::thread::Builder::new().name("hardware".to_owned()).spawn(work).ok();
+        Self { seen, end: Some(end), thread }
     }
 
-    /// Ends the sampling; returns when no sample can come any more.
-    pub fn stop(self) {
-        drop(self);
+    /// Samples since the last call, in order of time.
+    pub fn take(&self) -> Vec<HardwareSample> {
+        std::mem::take(&mut *lock(&self.seen))
     }
-}
 
-impl Drop for HardwareSampler {
-    fn drop(&mut self) {
+    /// Ends the sampling and gives the samples since the last take.
+    pub fn finish(mut self) -> Vec<HardwareSample> {
+        self.end();
+        self.take()
+    }
+
+    fn end(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
     }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A list of plain values is whole even if its writer panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Counters {
@@ -171,21 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_sampler_sends_nothing_more() {
-        let (sender, samples) = channel();
-        let sampler = HardwareSampler::start(Clock::start(), Duration::from_millis(1), move |sample| {
-            sender.send(sample).ok();
-        });
-        let first = samples.recv().unwrap();
-        let second = samples.recv().unwrap();
-        assert!(second.t_ns > first.t_ns);
-        sampler.unwrap().stop();
-        let left = samples.try_iter().count();
-        // The thread is gone and its sender with it.
-        assert_eq!(
-            samples.try_recv().unwrap_err(),
-            std::sync::mpsc::TryRecvError::Disconnected,
-            "after {left} samples"
-        );
+    fn samples_come_in_order_of_time_and_each_is_given_once() {
+        let sampler = Sampler::start_each(Clock::start(), Duration::from_millis(1));
+        let mut taken = Vec::new();
+        while taken.len() < 3 {
+            taken.extend(sampler.take());
+            std::thread::yield_now();
+        }
+        taken.extend(sampler.finish());
+        assert!(taken.is_sorted_by(|a, b| a.t_ns < b.t_ns), "{taken:?}");
     }
 }

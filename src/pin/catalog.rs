@@ -1,11 +1,11 @@
 //! The pins themselves: their YAML, and where they are found.
 use std::path::{Component, Path, PathBuf};
 
-use miette::{NamedSource, SourceSpan};
 use serde::{Deserialize, Serialize};
 
 use super::digest::is_hex;
 use super::error::PinError;
+use crate::yaml;
 
 /// The pins that the program carries, so that an installed binary works anywhere.
 const EMBEDDED: &[(&str, &str)] = &[("smollm2-135m", include_str!("../../models/smollm2-135m/pin.yaml"))];
@@ -188,16 +188,8 @@ impl ModelPin {
 
 /// Reads a pin from YAML and checks every value; `origin` is how errors call the file.
 pub fn parse(text: &str, origin: &str) -> Result<ModelPin, PinError> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let reader = serde_yaml::Deserializer::from_str(text);
-    let pin: ModelPin = serde_yaml::with::singleton_map_recursive::deserialize(reader).map_err(|error| {
-        let at = error.location().map(|place| SourceSpan::from(place.index().min(text.len())));
-        PinError::Parse {
-            message: format!("{origin}: {error}"),
-            source_code: NamedSource::new(origin, text.to_owned()).with_language("yaml"),
-            at,
-        }
-    })?;
+    let failed = |cause| PinError::Yaml { pin: origin.to_owned(), cause };
+    let pin: ModelPin = yaml::Source::new(origin, text.as_bytes()).and_then(|source| source.parse()).map_err(failed)?;
     check(&pin, origin)?;
     Ok(pin)
 }
@@ -325,9 +317,9 @@ mod tests {
     #[test]
     fn a_misspelt_key_is_named_with_its_place() {
         let error = parse(&GOOD.replace("licence", "licens"), "pin.yaml").unwrap_err();
-        let PinError::Parse { message, at, .. } = error else { panic!("{error}") };
-        assert!(message.contains("licens"), "{message}");
-        assert!(at.is_some());
+        assert!(error.to_string().contains("licens"), "{error}");
+        let labels: Vec<_> = miette::Diagnostic::labels(&error).unwrap().collect();
+        assert_eq!(labels[0].offset(), GOOD.find("licence").unwrap());
     }
 
     #[test]

@@ -2,8 +2,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::{Diagnostic, NamedSource, SourceSpan};
+use miette::Diagnostic;
 use thiserror::Error;
+
+use crate::yaml::YamlError;
 
 /// Why a model could not be had.
 #[derive(Debug, Error, Diagnostic)]
@@ -27,19 +29,13 @@ pub enum PinError {
         path: PathBuf,
     },
     /// A pin that is no YAML of a pin.
-    #[error("{message}")]
-    #[diagnostic(help(
-        "a pin has name, file, bytes, md5, sha256 (optional), licence, description and sources; a digest or version that looks like a number wants quotes"
-    ))]
-    Parse {
-        /// The reader's message.
-        message: String,
-        /// The pin file.
-        #[source_code]
-        source_code: NamedSource<String>,
-        /// Where.
-        #[label("here")]
-        at: Option<SourceSpan>,
+    #[error("{pin}: {cause}")]
+    #[diagnostic(forward(cause))]
+    Yaml {
+        /// Where the pin stands.
+        pin: String,
+        /// What is wrong, and where.
+        cause: YamlError,
     },
     /// A pin with a value that cannot be right.
     #[error("{pin}: `{field}` {message}")]

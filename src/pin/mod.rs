@@ -6,6 +6,7 @@ mod digest;
 mod error;
 mod fetch;
 mod http;
+mod progress;
 mod store;
 mod wheel;
 
@@ -15,6 +16,7 @@ pub use catalog::{Catalog, ModelPin, PinOrigin, PinnedModel, Source, parse};
 pub use digest::{Digests, hash_file, stamped_md5};
 pub use error::PinError;
 pub use fetch::{FetchEvent, Watch};
+pub use progress::with_progress;
 pub use store::{CacheState, Store, Verified};
 pub(crate) use wheel::pip_version;
 
@@ -34,8 +36,10 @@ pub struct Located {
 pub enum Fetch<'a> {
     /// A missing model is an error.
     Never,
-    /// A missing model is fetched, reporting to the watch.
-    IfMissing(&'a Watch<'a>),
+    /// A missing model is fetched, with its progress on stderr.
+    IfMissing,
+    /// A missing model is fetched, reporting to the watch, which may stop it.
+    Watched(&'a Watch<'a>),
 }
 
 /// Finds a model by the name of its pin or by path, in the folders and the cache that the environment names.
@@ -43,9 +47,4 @@ pub enum Fetch<'a> {
 /// The md5 is checked against the pin; a file whose size, time and inode did not change since the last check is not read again.
 pub fn locate(name_or_path: &str, fetch: Fetch<'_>) -> Result<Located, PinError> {
     Store::from_environment()?.locate(name_or_path, fetch)
-}
-
-/// Finds a model and downloads nothing.
-pub fn locate_local(name_or_path: &str) -> Result<Located, PinError> {
-    locate(name_or_path, Fetch::Never)
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::catalog::{Catalog, HUB, ModelPin, PinnedModel};
 use super::digest::{Digests, hash_file, stamped_md5};
 use super::error::PinError;
+use super::progress::with_progress;
 use super::{Fetch, Located};
 
 /// The pins and the cache that a command works on.
@@ -106,13 +107,12 @@ impl Store {
             return self.locate_path(name_or_path);
         };
         let Some(path) = self.present(&pin) else {
-            return match fetch {
-                Fetch::Never => Err(PinError::Missing { name: pin.name.clone(), path: self.path_of(&pin) }),
-                Fetch::IfMissing(watch) => {
-                    let verified = self.fetch(&pin, watch)?;
-                    Ok(Located { path: verified.path, md5: verified.digests.md5, pin: Some(pin) })
-                }
+            let verified = match fetch {
+                Fetch::Never => return Err(PinError::Missing { name: pin.name.clone(), path: self.path_of(&pin) }),
+                Fetch::IfMissing => with_progress(&pin.name, &|| false, |watch| self.fetch(&pin, watch))?,
+                Fetch::Watched(watch) => self.fetch(&pin, watch)?,
             };
+            return Ok(Located { path: verified.path, md5: verified.digests.md5, pin: Some(pin) });
         };
         self.check_size(&pin, &path)?;
         let md5 = stamped_md5(&self.cache, &path).map_err(PinError::io("read", &path))?;

@@ -176,12 +176,15 @@ pub(super) fn token_length(text: &str, offset: usize) -> usize {
 }
 
 /// Keys whose value is never printed, wherever the label of an error points.
-const SECRET_KEYS: [&str; 8] = ["api_key", "apikey", "api-key", "password", "passwd", "secret", "token", "authorization"];
+const SECRET_KEYS: [&str; 8] =
+    ["api_key", "apikey", "api-key", "password", "passwd", "secret", "token", "authorization"];
 
 /// Whether a key names something that must not be printed.
 pub(super) fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    SECRET_KEYS.iter().any(|secret| key == *secret || key.ends_with(&format!("_{secret}")) || key.ends_with(&format!("-{secret}")))
+    SECRET_KEYS
+        .iter()
+        .any(|secret| key == *secret || key.ends_with(&format!("_{secret}")) || key.ends_with(&format!("-{secret}")))
 }
 
 /// The text as errors print it: same length in bytes, control and direction characters as `?`, what looks like a credential
@@ -244,7 +247,8 @@ fn credential(rest: &str) -> Option<(usize, usize)> {
             return Some((from, from + value.len()));
         }
         // http://user:password@host
-        if let Some(authority) = after.strip_prefix("://").and_then(|url| url.split(['/', ' ', '"', '\'', '\n', ',', '}']).next())
+        if let Some(authority) =
+            after.strip_prefix("://").and_then(|url| url.split(['/', ' ', '"', '\'', '\n', ',', '}']).next())
             && let Some(user) = authority.rfind('@')
         {
             let from = rest.len() - after.len() + 3;

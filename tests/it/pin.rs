@@ -50,8 +50,8 @@ struct Asked {
 struct Hub {
     url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Stalled connections wait for its end.
-    _hold: mpsc::Sender<()>,
+    /// A stalled connection waits for a word.
+    go_on: mpsc::Sender<()>,
 }
 
 impl Hub {
@@ -59,7 +59,7 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (hold, held) = mpsc::channel::<()>();
+        let (go_on, held) = mpsc::channel::<()>();
         let (answers, seen) = (answers.to_vec(), asked.clone());
         std::thread::spawn(move || {
             for connection in listener.incoming() {
@@ -78,7 +78,7 @@ impl Hub {
                 }
             }
         });
-        Self { url, asked, _hold: hold }
+        Self { url, asked, go_on }
     }
 
     fn ranges(&self) -> Vec<Option<String>> {
@@ -239,6 +239,25 @@ fn an_interrupted_fetch_exits_20_and_the_next_one_goes_on_from_its_part() {
     let machine = Machine { hub: hub.url.clone(), ..machine };
     assert_fetched(&machine, &machine.inferlab(&["model", "fetch", "tiny"]));
     assert_eq!(hub.ranges(), [Some("bytes=1200-".to_owned())]);
+}
+
+#[test]
+fn under_nohup_a_hangup_does_not_end_a_fetch() {
+    let hub = Hub::start(model_bytes(), &[Answer::StallAfter(1200), Answer::Honest]);
+    let machine = Machine::new(&hub.url, &[HUB_SOURCE]);
+    let fetch = machine.command(&["model", "fetch", "tiny"]);
+    // What nohup does: the signal is ignored before the program starts.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_inferlab"), "model", "fetch", "tiny"]);
+    shell.envs(fetch.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(machine.root.path());
+    let child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while machine.part().metadata().map_or(0, |m| m.len()) < 1200 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    hub.go_on.send(()).unwrap();
+    assert_fetched(&machine, &child.wait_with_output().unwrap());
 }
 
 #[test]

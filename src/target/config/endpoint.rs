@@ -248,7 +248,11 @@ impl<'de> Deserialize<'de> for StopBy {
                 f.write_str("`sigterm` or a command as a list")
             }
             fn visit_str<E: Error>(self, word: &str) -> Result<StopBy, E> {
-                if word == "sigterm" { Ok(StopBy::Sigterm) } else { Err(E::unknown_variant(word, &["sigterm", "[command, argument]"])) }
+                if word == "sigterm" {
+                    Ok(StopBy::Sigterm)
+                } else {
+                    Err(E::unknown_variant(word, &["sigterm", "[command, argument]"]))
+                }
             }
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<StopBy, A::Error> {
                 Vec::deserialize(SeqAccessDeserializer::new(list)).map(StopBy::Command)

@@ -1,30 +1,26 @@
-//! Progress on stderr: bars on a terminal, a line now and then elsewhere.
+//! Progress of a fetch on stderr: a bar on a terminal, a line now and then elsewhere.
+use std::io::Write;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::console::Console;
-use super::signals::Stop;
-use crate::pin::{FetchEvent, PinError, Watch};
+use super::error::PinError;
+use super::fetch::{FetchEvent, Watch};
 
-/// Runs a fetch with its progress on stderr, stopped by `stop`.
-pub fn with_fetch_progress<T>(
-    console: &Console,
+/// Runs a fetch with its progress on stderr; `stopped` is asked several times a second whether to end it.
+pub fn with_progress<T>(
     name: &str,
-    stop: &Stop,
+    stopped: &(dyn Fn() -> bool + Sync),
     fetch: impl FnOnce(&Watch<'_>) -> Result<T, PinError>,
 ) -> Result<T, PinError> {
     let bar = fetch_bar(name);
-    let tell = |event: FetchEvent<'_>| match event {
+    let event = |event: FetchEvent<'_>| match event {
         FetchEvent::Source(source) => say(&bar, &format!("{name}: fetching from {source}")),
         FetchEvent::Note(note) => say(&bar, &format!("{name}: {note}")),
         FetchEvent::Downloaded { done, total } => show(&bar, name, done, total),
         FetchEvent::Checked { done, total } => show(&bar, &format!("{name} (checking)"), done, Some(total)),
     };
-    let stopped = || stop.requested();
-    let result = fetch(&Watch { event: &tell, stopped: &stopped });
+    let result = fetch(&Watch { event: &event, stopped });
     bar.finish_and_clear();
-    if result.is_err() && stop.requested() {
-        console.note(&format!("{name}: stopped"));
-    }
     result
 }
 
@@ -54,8 +50,7 @@ fn show(bar: &ProgressBar, message: &str, done: u64, total: Option<u64>) {
     bar.set_position(done);
 }
 
-/// A line above the bar, on a terminal or not.
+/// A line above the bar, on a terminal or not. A stderr that is gone is nobody to tell.
 fn say(bar: &ProgressBar, line: &str) {
-    use std::io::Write;
     bar.suspend(|| writeln!(std::io::stderr().lock(), "{line}").ok());
 }
