@@ -139,7 +139,7 @@ fn download_wheel(
         // pip writes the download into its temporary folder first: kept on the cache's disk, and counted for the progress bar.
         .env("TMPDIR", scratch);
     let status = run(&mut command, &said, pin, watch, &|| {
-        watch.tell(FetchEvent::Downloaded { done: folder_bytes(scratch, 4), total: None });
+        watch.tell(FetchEvent::Downloaded { done: largest_file(scratch, 4), total: None });
     })
     .map_err(|error| stopped_or(error, &failed))?;
     if !status.success() {
@@ -226,17 +226,18 @@ fn run(
     }
 }
 
-/// Bytes of all files below a folder, `depth` folders deep.
-fn folder_bytes(folder: &Path, depth: u32) -> u64 {
+/// Bytes of the largest file below a folder, `depth` folders deep: the wheel, which pip copies once more when it is whole.
+fn largest_file(folder: &Path, depth: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
         .filter_map(|entry| entry.ok())
         .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() && depth > 0 => folder_bytes(&entry.path(), depth - 1),
+            Ok(metadata) if metadata.is_dir() && depth > 0 => largest_file(&entry.path(), depth - 1),
             Ok(metadata) if metadata.is_file() => metadata.len(),
             _ => 0,
         })
-        .sum()
+        .max()
+        .unwrap_or(0)
 }
 
 /// The last lines a command said.
