@@ -1,1 +1,3 @@
 //! Every integration test, in one binary.
+mod report_pictures;
+mod report_summary;
