@@ -75,12 +75,12 @@ impl Panel {
     fn draw(&self, scene: &mut Scene, left: f64, right: f64, top: f64) {
         let curves = &self.curves[..self.curves.len().min(MOST_CURVES)];
         let heading = font::ellipsis(&self.heading, true, (right - left) / 18.0);
-        scene.words(at(left, top + 20.0), &heading, Lettering { bold: true, ..lettering(18.0, INK, Anchor::Start) });
+        scene.words(at(left, top + 28.0), &heading, Lettering { bold: true, ..lettering(18.0, INK, Anchor::Start) });
         let samples: Vec<Vec<f64>> = curves.iter().map(Curve::sorted).collect();
         let table_top = HEIGHT - 20.0 - ROW * (curves.len() + 1) as f64;
-        let plot = Plot { left: left + 52.0, top: top + 64.0, right: right - 8.0, bottom: table_top - 62.0 };
+        let plot = Plot { left: left + 52.0, top: top + 74.0, right: right - 8.0, bottom: table_top - 62.0 };
         if samples.iter().all(Vec::is_empty) {
-            frame::no_data(scene, Plot { left, top: top + 40.0, right, bottom: table_top - 12.0 }, 0);
+            frame::no_data(scene, Plot { left, top: top + 44.0, right, bottom: table_top - 12.0 }, 0);
         } else {
             let scale = horizontal_scale(&samples);
             let share = Scale { spread: Spread::Linear, low: 0.0, high: 1.0 };
@@ -96,7 +96,7 @@ impl Panel {
             frame::axes(scene, plot, (&scale, &Ticks::round(&scale, 6), &x_name), (&share, &y_ticks, &y_name));
             for guide in [0.5, 0.9] {
                 let height = plot.y(&share, guide);
-                scene.dashes(&[at(plot.left, height), at(plot.right, height)], (2.0, 4.0), 1.0, AXIS);
+                scene.line(at(plot.left, height), at(plot.right, height), 1.0, AXIS);
             }
             for (index, sorted) in samples.iter().enumerate() {
                 let path = staircase(sorted, |v| plot.x(&scale, v), |s| plot.y(&share, s), (plot.left, plot.right));
@@ -143,20 +143,17 @@ fn horizontal_scale(samples: &[Vec<f64>]) -> Scale {
 
 /// The empirical distribution as a path: at most two corners for each pixel column, however many samples there are.
 fn staircase(sorted: &[f64], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64, (left, right): (f64, f64)) -> Vec<At> {
-    let mut path = vec![at(left, y(0.0))];
+    let mut path: Vec<At> = vec![];
     let n = sorted.len() as f64;
     let mut last_share = 0.0;
     for (index, value) in sorted.iter().enumerate() {
         let column = x(*value).clamp(left, right).round();
         let share = (index + 1) as f64 / n;
         match path.last_mut() {
-            Some(last) if path_is_at(last, column) && index > 0 => last.y = y(share),
+            Some(last) if path_is_at(last, column) => last.y = y(share),
             _ => path.extend([at(column, y(last_share)), at(column, y(share))]),
         }
         last_share = share;
-    }
-    if !sorted.is_empty() {
-        path.push(at(right, y(1.0)));
     }
     path
 }
@@ -212,7 +209,7 @@ mod tests {
         let corners: Vec<(f64, f64)> = path.iter().map(|p| (p.x, p.y.round())).collect();
         assert_eq!(
             corners,
-            [(0.0, 90.0), (10.0, 90.0), (10.0, 60.0), (20.0, 60.0), (20.0, 30.0), (30.0, 30.0), (30.0, 0.0), (40.0, 0.0)]
+            [(10.0, 90.0), (10.0, 60.0), (20.0, 60.0), (20.0, 30.0), (30.0, 30.0), (30.0, 0.0)]
         );
     }
 }

@@ -157,9 +157,8 @@ pub fn axes(scene: &mut Scene, plot: Plot, x: (&Scale, &Ticks, &str), y: (&Scale
 /// Says in the middle of an empty plot that it is empty.
 pub fn no_data(scene: &mut Scene, plot: Plot, n: usize) {
     let corners = [at(plot.left, plot.top), at(plot.right, plot.top), at(plot.right, plot.bottom), at(plot.left, plot.bottom)];
-    for side in 0..4 {
-        scene.dashes(&[corners[side], corners[(side + 1) % 4]], (6.0, 5.0), 1.0, AXIS);
-    }
+    let points = corners.into_iter().chain([corners[0]]).collect();
+    scene.ops.push(Op::Stroke { points, width: 1.0, color: GRID });
     let letters = Lettering { bold: true, ..lettering(20.0, MUTED, Anchor::Middle) };
     scene.words(at((plot.left + plot.right) / 2.0, (plot.top + plot.bottom) / 2.0 + 7.0), &format!("no data (n={n})"), letters);
 }

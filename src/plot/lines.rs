@@ -1,9 +1,9 @@
 //! A figure of lines through points with error bars: a rate or a time against a swept length.
 use super::font;
 use super::frame::{self, Entry, MARGIN, Mark, Plot, TICK_EM, Ticks, lettering};
-use super::palette::{INK, MUTED};
+use super::palette::{INK, MUTED, PAPER};
 use super::scale::{Scale, Spread, drawable, tick_label};
-use super::scene::{Anchor, At, HEIGHT, Scene, WIDTH, at};
+use super::scene::{Anchor, At, HEIGHT, Op, Scene, WIDTH, at};
 
 /// One measured point.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -122,15 +122,15 @@ impl LineChart {
 
     fn entries<'a>(&self, shown: &'a [Series], lines: &[Drawn]) -> Vec<Entry<'a>> {
         let mut entries = vec![];
-        if self.linear_reference && lines.iter().any(|line| line.points.len() > 1) {
-            entries.push(Entry::Reference("linear scaling from the first point"));
-        }
         for (line, series) in lines.iter().zip(shown) {
             entries.push(Entry::Series(line.index, &series.name));
             if line.points.is_empty() {
                 let n: usize = series.points.iter().map(|p| p.n).sum();
                 entries.push(Entry::Note(format!("– no data (n={n})")));
             }
+        }
+        if self.linear_reference && lines.iter().any(|line| line.points.len() > 1) {
+            entries.push(Entry::Reference("linear scaling from the first point"));
         }
         if self.series.len() > MOST_SERIES {
             let hidden = self.series.len() - MOST_SERIES;
@@ -192,7 +192,7 @@ fn draw_line(scene: &mut Scene, plot: Plot, x_scale: &Scale, y_scale: &Scale, li
     let place = |x: f64, y: f64| at(plot.x(x_scale, x) + aside, plot.y(y_scale, y).clamp(plot.top, plot.bottom));
     let path: Vec<At> = line.points.iter().map(|p| place(p.0, p.1)).collect();
     if line.index < 7 {
-        scene.ops.push(super::scene::Op::Stroke { points: path.clone(), width: 2.5, color });
+        scene.ops.push(Op::Stroke { points: path.clone(), width: 2.5, color });
     } else {
         scene.dashes(&path, (12.0, 4.0), 2.5, color);
     }
@@ -205,7 +205,7 @@ fn draw_line(scene: &mut Scene, plot: Plot, x_scale: &Scale, y_scale: &Scale, li
         }
     }
     for point in path {
-        frame::sign(scene, point, line.index, 6.5);
+        frame::sign(scene, point, line.index, 6.0);
     }
 }
 
@@ -223,13 +223,18 @@ fn values(scene: &mut Scene, plot: Plot, x_scale: &Scale, y_scale: &Scale, lines
             let height = if upper { edge(high.max(*y)) - 13.0 } else { edge(low.min(*y)) + 13.0 + 0.72 * TICK_EM };
             let text = tick_label(*y, 0.0);
             let half = font::width_em(&text, false) * TICK_EM / 2.0;
-            let place = (plot.x(x_scale, *x) + aside).clamp(plot.left + half, WIDTH - 8.0 - half);
+            // A rising line passes right above its point and left below it; the label steps aside.
+            let rises = line.points.iter().find(|p| p.0 > *x).is_some_and(|next| next.1 > *y);
+            let lean = if rises { half * if upper { -0.7 } else { 0.7 } } else { 0.0 };
+            let place = (plot.x(x_scale, *x) + aside + lean).clamp(plot.left + half, WIDTH - 8.0 - half);
             let room = [place - half - 3.0, height - TICK_EM, place + half + 3.0, height + 4.0];
             let hit = |other: &[f64; 4]| room[0] < other[2] && other[0] < room[2] && room[1] < other[3] && other[1] < room[3];
             if height > plot.bottom - 4.0 || height - TICK_EM < plot.top - 10.0 || taken.iter().any(hit) {
                 continue;
             }
             taken.push(room);
+            let (from, to) = (at(room[0] + 1.0, height - 0.78 * TICK_EM), at(room[2] - 1.0, height + 2.0));
+            scene.ops.push(Op::Fill { from, to, color: PAPER });
             let ink = if lines.len() > 1 { INK } else { MUTED };
             scene.words(at(place, height), &text, lettering(TICK_EM, ink, Anchor::Middle));
         }

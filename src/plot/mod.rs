@@ -109,14 +109,18 @@ impl Dimension {
     fn say(self, cell: &CellSummary) -> String {
         match self {
             Self::Concurrency => format!("concurrency {}", cell.concurrency),
-            Self::Prompt => format!("prompt {} tokens", cell.prompt_tokens),
-            Self::Completion => format!("completion {} tokens", cell.completion_tokens),
+            Self::Prompt => format!("prompt {}", tokens(cell.prompt_tokens)),
+            Self::Completion => format!("completion {}", tokens(cell.completion_tokens)),
         }
     }
 
     fn varies(self, cells: &[&CellSummary]) -> bool {
         cells.windows(2).any(|pair| self.of(pair[0]) != self.of(pair[1]))
     }
+}
+
+fn tokens(count: u32) -> String {
+    format!("{} {}", scale::thousands(&count.to_string()), if count == 1 { "token" } else { "tokens" })
 }
 
 /// What every cell has in common, for the subtitle.

@@ -126,6 +126,13 @@ impl Scene {
     /// Adds a line of dashes along `points`.
     pub fn dashes(&mut self, points: &[At], (on, off): (f64, f64), width: f64, color: RGBColor) {
         let mut travelled = 0.0_f64;
+        let mut dash: Vec<At> = vec![];
+        let mut finish = |dash: &mut Vec<At>| {
+            if dash.len() > 1 {
+                self.ops.push(Op::Stroke { points: std::mem::take(dash), width, color });
+            }
+            dash.clear();
+        };
         for pair in points.windows(2) {
             let [a, b] = [pair[0], pair[1]];
             let length = (b.x - a.x).hypot(b.y - a.y);
@@ -138,12 +145,18 @@ impl Scene {
                 let phase = (travelled + d) % (on + off);
                 let step = (if phase < on { on - phase } else { on + off - phase }).min(length - d).max(1e-3);
                 if phase < on {
-                    self.line(along(d), along(d + step), width, color);
+                    if dash.is_empty() {
+                        dash.push(along(d));
+                    }
+                    dash.push(along(d + step));
+                } else {
+                    finish(&mut dash);
                 }
                 d += step;
             }
             travelled += length;
         }
+        finish(&mut dash);
     }
 
     /// Adds words; foreign text loses its controls here.
@@ -189,10 +202,13 @@ impl Scene {
         })?;
         area.present().map_err(PlotError::paint)?;
         drop(area);
+        // What every text and shape repeats stands once, on the root, or is the default anyway.
         let body = text.find('>').map_or("", |end| &text[end + 1..]);
+        let family = format!("font-family=\"{}\"", font::FAMILIES.replace('\'', "&apos;"));
+        let body = body.replace(&format!(" {family}"), "").replace(" opacity=\"1\"", "");
         let (title, description) = (crate::inert::svg(title), crate::inert::svg(description));
         Ok(format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {} {}\" role=\"img\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {} {}\" role=\"img\" {family}>\n\
              <title>{title}</title>\n<desc>{description}</desc>{body}",
             w * OVERSAMPLE,
             h * OVERSAMPLE,
