@@ -94,7 +94,7 @@ pub fn csv_text(text: &str) -> Cow<'_, str> {
 
 /// A Markdown table cell: as [`markdown_text`], and `–` for text that is empty.
 pub fn markdown_cell(text: &str) -> Cow<'_, str> {
-    if text.trim().is_empty() { Cow::Borrowed("–") } else { markdown_text(text) }
+    if text.trim().is_empty() { Cow::Borrowed("–") } else { Cow::Owned(inline(text)) }
 }
 
 /// One line of Markdown in which no foreign character has a meaning: no markup, link, image, autolink, mention or tag.
@@ -103,22 +103,39 @@ pub fn markdown_cell(text: &str) -> Cow<'_, str> {
 /// (remark and GitHub work on the text after unescaping), and only a code span stops them all; so everything from the first to
 /// the last such word stands in one code span.
 pub fn markdown_text(text: &str) -> Cow<'_, str> {
+    let line = inline(text);
+    // A line that opens with these is a list item or underlines a heading.
+    let digits = line.chars().take_while(char::is_ascii_digit).count();
+    Cow::Owned(if line.starts_with(['-', '+', '=']) {
+        format!("\\{line}")
+    } else if digits > 0 && line[digits..].starts_with(['.', ')']) {
+        format!("{}\\{}", &line[..digits], &line[digits..])
+    } else {
+        line
+    })
+}
+
+fn inline(text: &str) -> String {
     let line = terminal_line(text);
     let words: Vec<&str> = line.split_whitespace().collect();
+    let prose = |words: &[&str]| words.join(" ").replace('_', "\\_");
     let (Some(first), Some(last)) = (words.iter().position(|w| !is_prose(w)), words.iter().rposition(|w| !is_prose(w)))
     else {
-        return Cow::Owned(prose(&words));
+        return prose(&words);
     };
     let mut parts = Vec::with_capacity(3);
     parts.extend((first > 0).then(|| prose(&words[..first])));
     parts.push(markdown_code(&words[first..=last].join(" ")));
-    // Not the start of a line, so nothing there can open a list.
-    parts.extend((last + 1 < words.len()).then(|| words[last + 1..].join(" ").replace('_', "\\_")));
-    Cow::Owned(parts.join(" "))
+    parts.extend((last + 1 < words.len()).then(|| prose(&words[last + 1..])));
+    parts.join(" ")
 }
 
-/// A code span fenced by more backticks than the text holds; `|` is shown as `\x7c`, since table rows are split before spans are read.
+/// A code span fenced by more backticks than the text holds; `|` is shown as `\x7c`, since table rows are split before spans
+/// are read; `–` for text that is empty.
 pub fn markdown_code(text: &str) -> String {
+    if text.trim().is_empty() {
+        return "–".to_owned();
+    }
     let line = terminal_line(text).replace('|', "\\x7c");
     let fence = "`".repeat(longest_run(&line, '`') + 1);
     let pad = if line.starts_with(['`', ' ']) || line.ends_with(['`', ' ']) { " " } else { "" };
@@ -153,19 +170,6 @@ fn is_prose(word: &str) -> bool {
     let revision = word.len() >= 7 && word.chars().all(|c| c.is_ascii_hexdigit());
     let issue = word.to_ascii_lowercase().starts_with("gh-");
     !(host || scheme || revision || issue)
-}
-
-fn prose(words: &[&str]) -> String {
-    let text = words.join(" ").replace('_', "\\_");
-    // A line that opens with these is a list item or underlines a heading.
-    let digits = text.chars().take_while(char::is_ascii_digit).count();
-    if text.starts_with(['-', '+', '=']) {
-        format!("\\{text}")
-    } else if digits > 0 && text[digits..].starts_with(['.', ')']) {
-        format!("{}\\{}", &text[..digits], &text[digits..])
-    } else {
-        text
-    }
 }
 
 /// A file name for any id: `[A-Za-z0-9._-]`, at most 80 characters of the id, then `-` and 8 hex digits of its SHA-256.

@@ -2,6 +2,9 @@
 use super::{Dimension, Figure, Horizontal, LineChart, Vertical};
 use crate::metric::summary::{CellSummary, RunSummary};
 
+/// Key of the workload that this figure shows.
+pub(super) const WORKLOAD: &str = "decode_scaling";
+
 /// Names the aggregate rate may go by, best first.
 const METRICS: [&str; 4] = ["decode_tok_s_aggregate", "decode_aggregate_tok_s", "decode_tok_s", "decode_tok_s_mean"];
 
@@ -26,5 +29,5 @@ pub(super) fn figure(run: &RunSummary, cells: &[&CellSummary]) -> Option<Figure>
         series,
         linear_reference: true,
     };
-    (!cells.is_empty()).then(|| Figure { slug: "decode_scaling".to_owned(), title, alt, scene: chart.scene() })
+    (!cells.is_empty()).then(|| Figure { slug: WORKLOAD.to_owned(), workload: WORKLOAD.to_owned(), title, alt, scene: chart.scene() })
 }

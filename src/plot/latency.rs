@@ -76,7 +76,10 @@ fn figure(
         of: quantity.of,
         curves: part.iter().map(|cell| curve(cell, quantity, cells, several_arms)).collect(),
     };
-    let panels = vec![panel(&TTFT), panel(&gaps)];
+    // One token has no gap after it.
+    let single_token = part.iter().all(|cell| cell.completion_tokens <= 1 && cell.samples.icl_ms.is_empty());
+    let mut panels = vec![panel(&TTFT)];
+    panels.extend((!single_token).then(|| panel(&gaps)));
     let title = match count {
         1 => format!("Latency distribution, {workload}"),
         _ => format!("Latency distribution, {workload}, {} of {count}", index + 1),
@@ -88,7 +91,7 @@ fn figure(
     let alt = say(&title, &panels);
     let chart = DistributionChart { title: title.clone(), subtitle: subtitle.join(" · "), marks: super::marks(run), panels };
     let slug = if count == 1 { format!("latency_{workload}") } else { format!("latency_{workload}_{}", index + 1) };
-    Figure { slug, title, alt, scene: chart.scene() }
+    Figure { slug, workload: workload.to_owned(), title, alt, scene: chart.scene() }
 }
 
 fn curve(cell: &CellSummary, quantity: &Quantity, cells: &[&CellSummary], several_arms: bool) -> Curve {

@@ -49,6 +49,8 @@ impl PlotError {
 pub struct Figure {
     /// File name without ending, unique in the run.
     pub slug: String,
+    /// The workload it shows.
+    pub workload: String,
     /// Its title.
     pub title: String,
     /// The same in words, for those who do not see it.
@@ -69,8 +71,8 @@ pub fn figures(run: &RunSummary) -> Vec<Figure> {
     for workload in workloads {
         let cells: Vec<&CellSummary> = run.cells.iter().filter(|cell| cell.workload == workload).collect();
         match workload {
-            "decode_scaling" => figures.extend(decode_scaling::figure(run, &cells)),
-            "prefill_scaling" => figures.extend(prefill_scaling::figures(run, &cells)),
+            decode_scaling::WORKLOAD => figures.extend(decode_scaling::figure(run, &cells)),
+            prefill_scaling::WORKLOAD => figures.extend(prefill_scaling::figures(run, &cells)),
             _ => {}
         }
         figures.extend(latency::figures(run, workload, &cells));

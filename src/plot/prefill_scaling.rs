@@ -2,6 +2,9 @@
 use super::{Dimension, Figure, Horizontal, LineChart, Vertical};
 use crate::metric::summary::{CellSummary, RunSummary};
 
+/// Key of the workload that these figures show.
+pub(super) const WORKLOAD: &str = "prefill_scaling";
+
 struct Shape {
     slug: &'static str,
     title: &'static str,
@@ -60,5 +63,5 @@ fn figure(run: &RunSummary, cells: &[&CellSummary], shape: &Shape) -> Figure {
         series,
         linear_reference: false,
     };
-    Figure { slug: shape.slug.to_owned(), title, alt, scene: chart.scene() }
+    Figure { slug: shape.slug.to_owned(), workload: WORKLOAD.to_owned(), title, alt, scene: chart.scene() }
 }

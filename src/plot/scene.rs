@@ -188,7 +188,7 @@ impl Scene {
         let area = SVGBackend::with_string(&mut text, (w * OVERSAMPLE, h * OVERSAMPLE)).into_drawing_area();
         self.paint(&area, |area, baseline, text, lettering| {
             let em = lettering.em * f64::from(OVERSAMPLE);
-            let font = (font::FAMILIES, em * SVG_SIZE_PER_EM).into_font();
+            let font = (font::FAMILIES, svg_size(em)).into_font();
             let font = if lettering.bold { font.style(FontStyle::Bold) } else { font };
             let h_pos = match lettering.anchor {
                 Anchor::Start => HPos::Left,
@@ -275,6 +275,12 @@ impl Scene {
         }
         Ok(())
     }
+}
+
+/// The size for which plotters writes `em` itself and not its neighbour with seventeen digits.
+fn svg_size(em: f64) -> f64 {
+    let size = em * SVG_SIZE_PER_EM;
+    [size, size.next_down(), size.next_up()].into_iter().find(|s| s / SVG_SIZE_PER_EM == em).unwrap_or(size)
 }
 
 /// A canvas coordinate in samples. Far outside stays far outside: a chart can ask for any place and the painter stays quick.

@@ -56,6 +56,12 @@ impl Writer {
         self.table(Table { number: 0, caption, heads, rows, notes: vec![] });
     }
 
+    fn picture(&mut self, mut picture: Picture) {
+        self.figures += 1;
+        picture.number = self.figures;
+        self.push(Block::Figure(picture));
+    }
+
     fn overview(&mut self, runs: &[RunSummary]) {
         let heads = vec![
             Head::words("run"),
@@ -84,7 +90,7 @@ impl Writer {
         }
     }
 
-    fn run(&mut self, run: &RunSummary, id: &str, level: usize, pictures: Vec<Picture>) {
+    fn run(&mut self, run: &RunSummary, id: &str, level: usize, mut pictures: Vec<Picture>) {
         self.heading(level, id, vec![foreign(&run.question)]);
         self.verdict(run);
         if run.synthetic {
@@ -106,15 +112,13 @@ impl Writer {
         for (index, workload) in workloads(std::slice::from_ref(run)).iter().enumerate() {
             let cells: Vec<&CellSummary> = run.cells.iter().filter(|cell| cell.workload == *workload).collect();
             self.heading(section + 1, &anchor(&format!("workload-{}", index + 1)), vec![foreign(workload)]);
+            let (here, elsewhere) = pictures.into_iter().partition::<Vec<_>, _>(|picture| picture.workload == *workload);
+            pictures = elsewhere;
+            here.into_iter().for_each(|picture| self.picture(picture));
             let results = results::tables(run, workload, &cells);
             results.primary.into_iter().for_each(|table| self.table(table));
             further.extend(results.further);
             not_measured.extend(results.not_measured.into_iter().map(|family| (workload.clone(), family)));
-        }
-        for mut picture in pictures {
-            self.figures += 1;
-            picture.number = self.figures;
-            self.push(Block::Figure(picture));
         }
         self.comparisons(run, section, &anchor("comparisons"));
         self.arms(run, section, &anchor("arms"));

@@ -126,6 +126,8 @@ impl Table {
 pub struct Picture {
     /// Number in the report.
     pub number: usize,
+    /// The workload it shows.
+    pub workload: String,
     /// Its title; may hold text from outside.
     pub title: String,
     /// The same in words.

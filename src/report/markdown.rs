@@ -24,7 +24,7 @@ pub fn markdown(document: &Document) -> String {
             Block::Figure(figure) => writeln!(
                 out,
                 "![{}](figures/{}.png)\n\n*Figure {}. {}*\n",
-                alt(&figure.alt),
+                alt(&figure.title),
                 figure.file,
                 figure.number,
                 inert::markdown_text(&inert::clip(&figure.title, LONGEST)),
@@ -43,7 +43,8 @@ fn rich(text: &Rich) -> String {
         .map(|span| match span {
             Span::Plain(text) => text.clone(),
             Span::Strong(text) => format!("**{text}**"),
-            Span::Foreign(text) => inert::markdown_cell(&inert::clip(text, LONGEST)).into_owned(),
+            Span::Foreign(text) if text.trim().is_empty() => super::number::NOTHING.to_owned(),
+            Span::Foreign(text) => inert::markdown_text(&inert::clip(text, LONGEST)).into_owned(),
             Span::Code(text) => inert::markdown_code(&inert::clip(text, LONGEST)),
         })
         .collect()
@@ -51,7 +52,7 @@ fn rich(text: &Rich) -> String {
 
 /// Alternative text stands in brackets, where not even a code span is safe in every renderer: only calm characters stay.
 fn alt(text: &str) -> String {
-    let text = inert::clip(text, 1000);
+    let text = inert::clip(text, 200);
     text.chars().map(|c| if c.is_alphanumeric() || " .,;:()/%–-".contains(c) { c } else { ' ' }).collect::<String>().replace("://", " ").replace("www.", "www ")
 }
 
@@ -84,11 +85,11 @@ fn cell(cell: &Cell) -> String {
     if let Some(interval) = &cell.interval {
         text.push_str(&format!(" ({interval})"));
     }
-    if let Some(n) = &cell.n {
-        text.push_str(&format!(" n={n}"));
-    }
     if let Some(note) = cell.note {
         text.push_str(&superscript(note));
+    }
+    if let Some(n) = &cell.n {
+        text.push_str(&format!(" n={n}"));
     }
     text
 }

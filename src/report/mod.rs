@@ -126,7 +126,7 @@ pub fn write(summaries: &[RunSummary], out_dir: &Path, formats: &[String]) -> Re
             paths.figures.push(write_file(&dir.join(format!("{file}.svg")), svg.as_bytes())?);
             paths.figures.push(write_with(&dir.join(format!("{file}.png")), |temporary| Ok(figure.scene.write_png(temporary)?))?);
             let data = html::data_uri(&svg);
-            of_run.push(document::Picture { number: 0, title: figure.title, alt: figure.alt, file, data });
+            of_run.push(document::Picture { number: 0, workload: figure.workload, title: figure.title, alt: figure.alt, file, data });
         }
         pictures.push(of_run);
     }

@@ -23,7 +23,7 @@ pub struct Results {
 type Length = (&'static str, &'static str, fn(&CellSummary) -> u32);
 
 const LENGTHS: [Length; 3] = [
-    ("C", "in flight", |cell| cell.concurrency),
+    ("concurrency", "in flight", |cell| cell.concurrency),
     ("prompt", "tokens", |cell| cell.prompt_tokens),
     ("completion", "tokens", |cell| cell.completion_tokens),
 ];
@@ -108,8 +108,15 @@ fn table(run: &RunSummary, workload: &str, cells: &[&CellSummary], subject: &str
     let held: Vec<String> = LENGTHS
         .iter()
         .filter(|(.., of)| !varies(*of))
-        .filter_map(|(name, unit, of)| cells.first().map(|cell| format!("{} {} {unit}", if *name == "C" { "concurrency" } else { name }, number::count(of(cell) as usize))))
-        .map(|held| held.replace(" in flight", ""))
+        .filter_map(|(name, unit, of)| {
+            let value = of(cells.first()?);
+            let unit = match (*unit, value) {
+                ("tokens", 1) => " token",
+                ("tokens", _) => " tokens",
+                _ => "",
+            };
+            Some(format!("{name} {}{unit}", number::count(value as usize)))
+        })
         .collect();
     let mut caption = vec![super::document::foreign(workload), plain(format!(", {subject}"))];
     if !held.is_empty() {
@@ -145,7 +152,7 @@ fn table(run: &RunSummary, workload: &str, cells: &[&CellSummary], subject: &str
 
 /// A column is named by what tells it from its neighbours: the statistic inside a family, the label among rates.
 fn head(described: &Described, metrics: &[(Described, &'static str)]) -> Head {
-    let one_family = metrics.iter().all(|(other, _)| other.family == described.family);
+    let one_family = described.unit == "ms" && metrics.iter().all(|(other, _)| other.family == described.family);
     let name = match (described.statistic.as_str(), one_family) {
         ("", _) => described.label.clone(),
         (statistic, true) => statistic.to_owned(),
