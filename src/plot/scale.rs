@@ -27,9 +27,10 @@ pub struct Scale {
     pub high: f64,
 }
 
-/// `value` where it can be drawn.
+/// `value` where it can be drawn: finite, no larger than 1e300, and 0 where it is smaller than 1e-300.
 pub fn drawable(value: Option<f64>) -> Option<f64> {
-    value.filter(|v| v.is_finite()).map(|v| v.clamp(-LARGEST, LARGEST))
+    let flushed = |v: f64| if v.abs() < 1.0 / LARGEST { 0.0 } else { v.clamp(-LARGEST, LARGEST) };
+    value.filter(|v| v.is_finite()).map(flushed)
 }
 
 fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
@@ -47,7 +48,7 @@ impl Scale {
         let (low, high) = ends(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), high.max(0.0));
         let room = (high - low) * 1.06;
-        let step = step(room / 5.0);
+        let step = step(room / 6.0);
         if step <= 0.0 {
             return Self { spread: Spread::Linear, low: 0.0, high: 1.0 };
         }
@@ -67,7 +68,7 @@ impl Scale {
     pub fn log(values: impl IntoIterator<Item = f64>, base: u32) -> Self {
         let positive = values.into_iter().filter(|v| *v > 0.0).map(|v| v.clamp(1.0 / LARGEST, LARGEST));
         let (low, high) = ends(positive).unwrap_or((1.0, f64::from(base)));
-        let pad = (high / low).powf(0.06).clamp(1.05, 10.0);
+        let pad = (0.06 * (high.ln() - low.ln())).exp().clamp(1.05, 10.0);
         let pad = if high > low { pad } else { f64::from(base).sqrt() };
         Self { spread: Spread::Log { base }, low: low / pad, high: high * pad }.opened()
     }
@@ -86,7 +87,8 @@ impl Scale {
         let share = match self.spread {
             Spread::Linear => (value - self.low) / (self.high - self.low),
             Spread::Log { .. } if value <= 0.0 => return 0.0,
-            Spread::Log { .. } => (value / self.low).ln() / (self.high / self.low).ln(),
+            // Differences of logarithms: a ratio of far values overflows.
+            Spread::Log { .. } => (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
         };
         if share.is_nan() { 0.0 } else { share.clamp(-10.0, 10.0) }
     }

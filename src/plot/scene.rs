@@ -227,15 +227,7 @@ impl Scene {
         self.paint(&area, paint_glyphs)?;
         area.present().map_err(PlotError::paint)?;
         drop(area);
-        let mut small = vec![0; 3 * w * h];
-        for (index, sample) in small.iter_mut().enumerate() {
-            let (channel, column, row) = (index % 3, index / 3 % w, index / 3 / w);
-            let sum: usize = (0..over * over)
-                .map(|k| (row * over + k / over) * w * over + column * over + k % over)
-                .map(|source| usize::from(large[3 * source + channel]))
-                .sum();
-            *sample = ((sum + over * over / 2) / (over * over)) as u8;
-        }
+        let small = halved(&large, w);
         let mut file = BitMapBackend::new(path, (w as u32, h as u32));
         file.blit_bitmap((0, 0), (w as u32, h as u32), &small).map_err(PlotError::draw)?;
         file.present().map_err(PlotError::draw)
@@ -275,6 +267,22 @@ impl Scene {
         }
         Ok(())
     }
+}
+
+/// RGB rows of twice `width` pixels, averaged two by two.
+fn halved(large: &[u8], width: usize) -> Vec<u8> {
+    let row = 3 * width * OVERSAMPLE as usize;
+    let mut small = Vec::with_capacity(large.len() / 4);
+    for pair in large.chunks_exact(2 * row) {
+        let (upper, lower) = pair.split_at(row);
+        for (a, b) in upper.chunks_exact(6).zip(lower.chunks_exact(6)) {
+            for channel in 0..3 {
+                let sum = u16::from(a[channel]) + u16::from(a[channel + 3]) + u16::from(b[channel]) + u16::from(b[channel + 3]);
+                small.push(((sum + 2) / 4) as u8);
+            }
+        }
+    }
+    small
 }
 
 /// The size for which plotters writes `em` itself and not its neighbour with seventeen digits.

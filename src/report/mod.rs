@@ -158,15 +158,14 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<PathBuf, ReportError> {
     })
 }
 
-/// Lets `fill` write a file beside `path`, brings it to disk and moves it into place.
+/// Lets `fill` write a file beside `path` and moves it into place.
 fn write_with(path: &Path, fill: impl FnOnce(&Path) -> Result<(), ReportError>) -> Result<PathBuf, ReportError> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     // The ending stays: the PNG encoder is chosen by it.
     let temporary = path.with_file_name(format!(".{}-{name}", std::process::id()));
-    let io = |source| ReportError::Io { path: path.to_owned(), source };
+    // No fsync: a report can always be written again from the log, and waiting for the disk was two thirds of the time it takes.
     let moved = fill(&temporary).and_then(|()| {
-        std::fs::File::open(&temporary).and_then(|file| file.sync_all()).map_err(io)?;
-        std::fs::rename(&temporary, path).map_err(io)
+        std::fs::rename(&temporary, path).map_err(|source| ReportError::Io { path: path.to_owned(), source })
     });
     if moved.is_err() {
         // What remains of a failed write is of no use; failing to remove it changes nothing.
