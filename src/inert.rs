@@ -181,7 +181,9 @@ pub fn file_slug(id: &str) -> String {
         id.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     let stem = slug.split('.').next().unwrap_or_default().to_ascii_uppercase();
     let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
-        || (stem.len() == 4 && (stem.starts_with("COM") || stem.starts_with("LPT")) && stem.as_bytes()[3].is_ascii_digit());
+        || (stem.len() == 4
+            && (stem.starts_with("COM") || stem.starts_with("LPT"))
+            && stem.as_bytes()[3].is_ascii_digit());
     if device || slug.starts_with(['.', '-']) || slug.is_empty() {
         slug.insert(0, '_');
         slug.truncate(80);

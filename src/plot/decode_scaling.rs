@@ -29,5 +29,11 @@ pub(super) fn figure(run: &RunSummary, cells: &[&CellSummary]) -> Option<Figure>
         series,
         linear_reference: true,
     };
-    (!cells.is_empty()).then(|| Figure { slug: WORKLOAD.to_owned(), workload: WORKLOAD.to_owned(), title, alt, scene: chart.scene() })
+    (!cells.is_empty()).then(|| Figure {
+        slug: WORKLOAD.to_owned(),
+        workload: WORKLOAD.to_owned(),
+        title,
+        alt,
+        scene: chart.scene(),
+    })
 }

@@ -65,7 +65,11 @@ impl DistributionChart {
             panel.draw(&mut scene, left, left + width, below);
         }
         if panels.is_empty() {
-            frame::no_data(&mut scene, Plot { left: MARGIN, top: below, right: WIDTH - MARGIN, bottom: HEIGHT - MARGIN }, 0);
+            frame::no_data(
+                &mut scene,
+                Plot { left: MARGIN, top: below, right: WIDTH - MARGIN, bottom: HEIGHT - MARGIN },
+                0,
+            );
         }
         scene
     }
@@ -180,7 +184,8 @@ fn table(scene: &mut Scene, left: f64, right: f64, top: f64, curves: &[Curve], s
             scene.dashes(&[at(left, middle), at(left + 34.0, middle)], (10.0, 4.0), 3.0, frame::color(index));
         }
         frame::sign(scene, at(left + 17.0, middle), index, 5.5);
-        let name = font::ellipsis(&crate::inert::terminal_line(&curve.name), false, (columns[0] - left - 100.0) / TICK_EM);
+        let name =
+            font::ellipsis(&crate::inert::terminal_line(&curve.name), false, (columns[0] - left - 100.0) / TICK_EM);
         scene.words(at(left + 44.0, baseline), &name, small(INK, Anchor::Start));
         let value = |v: Option<f64>| drawable(v).map_or("–".to_owned(), |v| tick_label(v, 0.0));
         let cells = [tick_label(samples[index].len() as f64, 1.0), value(curve.p50), value(curve.p90)];
@@ -207,9 +212,6 @@ mod tests {
     fn each_sample_of_three_is_a_third_of_the_height() {
         let path = staircase(&[10.0, 20.0, 30.0], |v| v, |s| 90.0 - 90.0 * s, (0.0, 40.0));
         let corners: Vec<(f64, f64)> = path.iter().map(|p| (p.x, p.y.round())).collect();
-        assert_eq!(
-            corners,
-            [(10.0, 90.0), (10.0, 60.0), (20.0, 60.0), (20.0, 30.0), (30.0, 30.0), (30.0, 0.0)]
-        );
+        assert_eq!(corners, [(10.0, 90.0), (10.0, 60.0), (20.0, 60.0), (20.0, 30.0), (30.0, 30.0), (30.0, 0.0)]);
     }
 }

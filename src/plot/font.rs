@@ -54,7 +54,9 @@ fn cjk() -> Option<&'static FontRef<'static>> {
             let size = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
             let bytes = (size <= LARGEST_FONT_BYTES).then(|| std::fs::read(&path).ok())??;
             // A `.ttc` holds several faces; the first will do.
-            FontRef::try_from_slice(bytes.leak()).ok().filter(|face| face.units_per_em().is_some_and(|units| units > 0.0))
+            FontRef::try_from_slice(bytes.leak())
+                .ok()
+                .filter(|face| face.units_per_em().is_some_and(|units| units > 0.0))
         })
     })
     .as_ref()

@@ -45,10 +45,11 @@ pub fn header(scene: &mut Scene, title: &str, subtitle: &str, marks: &[Mark]) ->
     let mut right = WIDTH - MARGIN;
     for mark in marks {
         let (words, color) = mark.words();
-        let letters = Lettering { bold: true, ..lettering(14.0, PAPER, Anchor::End) };
-        let width = font::width_em(words, true) * 14.0 + 24.0;
+        let letters = Lettering { bold: true, ..lettering(14.0, PAPER, Anchor::Middle) };
+        // Room for the wider face that a browser without Roboto takes.
+        let width = font::width_em(words, true) * 14.0 * 1.1 + 24.0;
         scene.ops.push(Op::Fill { from: at(right - width, 20.0), to: at(right, 48.0), color });
-        scene.words(at(right - 12.0, 39.0), words, letters);
+        scene.words(at(right - width / 2.0, 39.0), words, letters);
         right -= width + 10.0;
     }
     let title = font::ellipsis(title, true, (right - MARGIN - 16.0) / TITLE_EM);
@@ -149,18 +150,31 @@ pub fn axes(scene: &mut Scene, plot: Plot, x: (&Scale, &Ticks, &str), y: (&Scale
     }
     let room = (plot.right - plot.left) / LABEL_EM;
     let name = font::ellipsis(x_name, false, room);
-    scene.words(at((plot.left + plot.right) / 2.0, plot.bottom + 50.0), &name, lettering(LABEL_EM, INK, Anchor::Middle));
+    scene.words(
+        at((plot.left + plot.right) / 2.0, plot.bottom + 50.0),
+        &name,
+        lettering(LABEL_EM, INK, Anchor::Middle),
+    );
     let name = font::ellipsis(y_name, false, room);
-    scene.words(at(plot.left - 10.0 - y_ticks.width(), plot.top - 16.0), &name, lettering(LABEL_EM, INK, Anchor::Start));
+    scene.words(
+        at(plot.left - 10.0 - y_ticks.width(), plot.top - 16.0),
+        &name,
+        lettering(LABEL_EM, INK, Anchor::Start),
+    );
 }
 
 /// Says in the middle of an empty plot that it is empty.
 pub fn no_data(scene: &mut Scene, plot: Plot, n: usize) {
-    let corners = [at(plot.left, plot.top), at(plot.right, plot.top), at(plot.right, plot.bottom), at(plot.left, plot.bottom)];
+    let corners =
+        [at(plot.left, plot.top), at(plot.right, plot.top), at(plot.right, plot.bottom), at(plot.left, plot.bottom)];
     let points = corners.into_iter().chain([corners[0]]).collect();
     scene.ops.push(Op::Stroke { points, width: 1.0, color: GRID });
     let letters = Lettering { bold: true, ..lettering(20.0, MUTED, Anchor::Middle) };
-    scene.words(at((plot.left + plot.right) / 2.0, (plot.top + plot.bottom) / 2.0 + 7.0), &format!("no data (n={n})"), letters);
+    scene.words(
+        at((plot.left + plot.right) / 2.0, (plot.top + plot.bottom) / 2.0 + 7.0),
+        &format!("no data (n={n})"),
+        letters,
+    );
 }
 
 /// Colour of the series with this index.
@@ -185,7 +199,23 @@ pub fn sign(scene: &mut Scene, center: At, index: usize, radius: f64) {
         4 => shape(scene, &[(0.0, 1.15), (1.1, -0.85), (-1.1, -0.85)]),
         5 => {
             let a = 0.35;
-            shape(scene, &[(-a, -1.1), (a, -1.1), (a, -a), (1.1, -a), (1.1, a), (a, a), (a, 1.1), (-a, 1.1), (-a, a), (-1.1, a), (-1.1, -a), (-a, -a)]);
+            shape(
+                scene,
+                &[
+                    (-a, -1.1),
+                    (a, -1.1),
+                    (a, -a),
+                    (1.1, -a),
+                    (1.1, a),
+                    (a, a),
+                    (a, 1.1),
+                    (-a, 1.1),
+                    (-a, a),
+                    (-1.1, a),
+                    (-1.1, -a),
+                    (-a, -a),
+                ],
+            );
         }
         _ => {
             scene.ops.push(Op::Dot { center, radius, color });

@@ -85,11 +85,14 @@ fn figure(
         _ => format!("Latency distribution, {workload}, {} of {count}", index + 1),
     };
     let mut subtitle = vec![run.run_id.clone()];
-    subtitle.extend(arm.or((!several_arms).then(|| part[0].arm.as_str())).map(|arm| format!("arm {}", crate::inert::clip(arm, 80))));
+    subtitle.extend(
+        arm.or((!several_arms).then(|| part[0].arm.as_str())).map(|arm| format!("arm {}", crate::inert::clip(arm, 80))),
+    );
     subtitle.extend(super::constants(cells, None));
     subtitle.push("p50 and p90 marked where n is large enough (7, 44)".to_owned());
     let alt = say(&title, &panels);
-    let chart = DistributionChart { title: title.clone(), subtitle: subtitle.join(" · "), marks: super::marks(run), panels };
+    let chart =
+        DistributionChart { title: title.clone(), subtitle: subtitle.join(" · "), marks: super::marks(run), panels };
     let slug = if count == 1 { format!("latency_{workload}") } else { format!("latency_{workload}_{}", index + 1) };
     Figure { slug, workload: workload.to_owned(), title, alt, scene: chart.scene() }
 }
@@ -126,7 +129,15 @@ fn say(title: &str, panels: &[Panel]) -> String {
         let curves: Vec<String> = panel
             .curves
             .iter()
-            .map(|c| format!("{}: n {}, p50 {}, p90 {}", crate::inert::clip(&c.name, 80), c.samples.len(), value(c.p50), value(c.p90)))
+            .map(|c| {
+                format!(
+                    "{}: n {}, p50 {}, p90 {}",
+                    crate::inert::clip(&c.name, 80),
+                    c.samples.len(),
+                    value(c.p50),
+                    value(c.p90)
+                )
+            })
             .collect();
         words.push_str(&curves.join("; "));
     }

@@ -77,35 +77,51 @@ const MOST_LABELLED: usize = 9;
 
 struct Drawn {
     index: usize,
-    points: Vec<(f64, f64, Option<(f64, f64)>)>,
+    points: Vec<Measured>,
 }
+
+/// A point that can be drawn: place, value, interval.
+type Measured = (f64, f64, Option<(f64, f64)>);
 
 impl LineChart {
     /// Lays the figure out.
     pub fn scene(&self) -> Scene {
         let mut scene = Scene::default();
         let shown = &self.series[..self.series.len().min(MOST_SERIES)];
-        let lines: Vec<Drawn> = shown.iter().enumerate().map(|(index, series)| Drawn { index, points: drawn(series) }).collect();
+        let lines: Vec<Drawn> =
+            shown.iter().enumerate().map(|(index, series)| Drawn { index, points: drawn(series) }).collect();
         let below = frame::header(&mut scene, &self.title, &self.subtitle, &self.marks);
         let below = frame::legend(&mut scene, below, &self.entries(shown, &lines), 3);
 
         let points = || lines.iter().flat_map(|line| &line.points);
         let xs: Vec<f64> = points().map(|p| p.0).collect();
-        let ys: Vec<f64> = points().flat_map(|p| [p.1].into_iter().chain(p.2.into_iter().flat_map(|(low, high)| [low, high]))).collect();
+        let ys: Vec<f64> = points()
+            .flat_map(|p| [p.1].into_iter().chain(p.2.into_iter().flat_map(|(low, high)| [low, high])))
+            .collect();
         let (top, bottom) = (below + 42.0, HEIGHT - 74.0);
         if xs.is_empty() {
             let n = self.series.iter().flat_map(|s| &s.points).map(|p| p.n).sum();
-            frame::no_data(&mut scene, Plot { left: MARGIN, top: below + 10.0, right: WIDTH - MARGIN, bottom: HEIGHT - MARGIN }, n);
+            frame::no_data(
+                &mut scene,
+                Plot { left: MARGIN, top: below + 10.0, right: WIDTH - MARGIN, bottom: HEIGHT - MARGIN },
+                n,
+            );
             return scene;
         }
         let y_scale = self.vertical_scale(&ys);
         let x_scale = self.horizontal_scale(&xs);
         let y_ticks = Ticks::round(&y_scale, 6);
-        let plot = Plot { left: MARGIN + (y_ticks.width() + 10.0).max(30.0), top, right: WIDTH - MARGIN - 14.0, bottom };
+        let plot =
+            Plot { left: MARGIN + (y_ticks.width() + 10.0).max(30.0), top, right: WIDTH - MARGIN - 14.0, bottom };
         let log = |scale: &Scale| if scale.spread == Spread::Linear { "" } else { " (log scale)" };
         let x_name = format!("{}{}", self.x_name, log(&x_scale));
         let y_name = format!("{}{}", self.y_name, log(&y_scale));
-        frame::axes(&mut scene, plot, (&x_scale, &Ticks::measured(&xs, &x_scale), &x_name), (&y_scale, &y_ticks, &y_name));
+        frame::axes(
+            &mut scene,
+            plot,
+            (&x_scale, &Ticks::measured(&xs, &x_scale), &x_name),
+            (&y_scale, &y_ticks, &y_name),
+        );
         if self.linear_reference {
             for line in lines.iter().filter(|line| line.points.len() > 1).take(3) {
                 reference(&mut scene, plot, &x_scale, &y_scale, line);
@@ -134,7 +150,10 @@ impl LineChart {
         }
         if self.series.len() > MOST_SERIES {
             let hidden = self.series.len() - MOST_SERIES;
-            entries.insert(0, Entry::Note(format!("first {MOST_SERIES} of {} lines; {hidden} only in the table", self.series.len())));
+            entries.insert(
+                0,
+                Entry::Note(format!("first {MOST_SERIES} of {} lines; {hidden} only in the table", self.series.len())),
+            );
         }
         entries
     }
@@ -160,7 +179,7 @@ impl LineChart {
 }
 
 /// The points that can be drawn, from left to right.
-fn drawn(series: &Series) -> Vec<(f64, f64, Option<(f64, f64)>)> {
+fn drawn(series: &Series) -> Vec<Measured> {
     let mut points: Vec<_> = series
         .points
         .iter()
@@ -228,7 +247,8 @@ fn values(scene: &mut Scene, plot: Plot, x_scale: &Scale, y_scale: &Scale, lines
             let lean = if rises { half * if upper { -0.7 } else { 0.7 } } else { 0.0 };
             let place = (plot.x(x_scale, *x) + aside + lean).clamp(plot.left + half, WIDTH - 8.0 - half);
             let room = [place - half - 3.0, height - TICK_EM, place + half + 3.0, height + 4.0];
-            let hit = |other: &[f64; 4]| room[0] < other[2] && other[0] < room[2] && room[1] < other[3] && other[1] < room[3];
+            let hit =
+                |other: &[f64; 4]| room[0] < other[2] && other[0] < room[2] && room[1] < other[3] && other[1] < room[3];
             if height > plot.bottom - 4.0 || height - TICK_EM < plot.top - 10.0 || taken.iter().any(hit) {
                 continue;
             }

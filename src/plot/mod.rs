@@ -139,7 +139,13 @@ fn series(cells: &[&CellSummary], swept: Dimension, metric: &str) -> Vec<Series>
         let mut name = cell.arm.clone();
         others.iter().for_each(|d| name.push_str(&format!(", {}", d.say(cell))));
         let estimate = cell.metrics.get(metric).cloned().unwrap_or_default();
-        let point = Point { x: f64::from(swept.of(cell)), y: estimate.value, low: estimate.low, high: estimate.high, n: estimate.n };
+        let point = Point {
+            x: f64::from(swept.of(cell)),
+            y: estimate.value,
+            low: estimate.low,
+            high: estimate.high,
+            n: estimate.n,
+        };
         match series.iter_mut().find(|s| s.name == name) {
             Some(line) => line.points.push(point),
             None => series.push(Series { name, points: vec![point] }),
@@ -179,7 +185,8 @@ fn say_lines(title: &str, x_name: &str, unit: &str, series: &[Series]) -> String
                 .iter()
                 .take(16)
                 .map(|p| {
-                    let value = scale::drawable(p.y).map_or("no value".to_owned(), |y| format!("{} {unit}", scale::tick_label(y, 0.0)));
+                    let value = scale::drawable(p.y)
+                        .map_or("no value".to_owned(), |y| format!("{} {unit}", scale::tick_label(y, 0.0)));
                     format!("{value} at {}", scale::tick_label(p.x, 1.0))
                 })
                 .collect();

@@ -49,7 +49,8 @@ fn figure(run: &RunSummary, cells: &[&CellSummary], shape: &Shape) -> Figure {
     subtitle.extend(super::constants(cells, Some(Dimension::Prompt)));
     subtitle.push(super::say_n(&series, shape.n_of));
     subtitle.extend(super::say_bars(&series));
-    let statistic = metric.rsplit_once('_').map_or("", |(_, last)| if matches!(last, "p50" | "mean") { last } else { "" });
+    let statistic =
+        metric.rsplit_once('_').map_or("", |(_, last)| if matches!(last, "p50" | "mean") { last } else { "" });
     let title = if statistic.is_empty() { shape.title.to_owned() } else { format!("{}, {statistic}", shape.title) };
     let alt = super::say_lines(&title, "prompt tokens", shape.unit, &series);
     let chart = LineChart {

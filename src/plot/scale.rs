@@ -77,7 +77,9 @@ impl Scale {
     fn opened(self) -> Self {
         match self {
             Self { low, high, .. } if low.is_finite() && high.is_finite() && (high - low) > 0.0 => self,
-            Self { spread: Spread::Linear, low, .. } if low.is_finite() && low.abs() < 1e15 => Self { low, high: low + 1.0, ..self },
+            Self { spread: Spread::Linear, low, .. } if low.is_finite() && low.abs() < 1e15 => {
+                Self { low, high: low + 1.0, ..self }
+            }
             Self { spread, .. } => Self { spread, low: 1.0, high: 10.0 },
         }
     }
@@ -121,7 +123,11 @@ impl Scale {
                     .collect()
             }
         };
-        let inside = |v: &f64| v.is_finite() && (-1e-9..=1.0 + 1e-9).contains(&self.place(*v)) && (*v > 0.0 || self.spread == Spread::Linear);
+        let inside = |v: &f64| {
+            v.is_finite()
+                && (-1e-9..=1.0 + 1e-9).contains(&self.place(*v))
+                && (*v > 0.0 || self.spread == Spread::Linear)
+        };
         candidates.into_iter().filter(inside).collect()
     }
 
@@ -140,7 +146,11 @@ fn step(least: f64) -> f64 {
         return 0.0;
     }
     let power = 10f64.powf(least.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= least * (1.0 - 1e-9)).unwrap_or(10.0 * power);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * power)
+        .find(|s| *s >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power);
     if step.is_finite() { step } else { 0.0 }
 }
 
@@ -155,7 +165,8 @@ pub fn tick_label(value: f64, step: f64) -> String {
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         return format!("{}e{exponent}", trim_zeros(mantissa));
     }
-    let decimals = if step > 0.0 { (-step.log10().floor()).clamp(0.0, 8.0) } else { (2.0 - size.log10().floor()).clamp(0.0, 8.0) };
+    let decimals =
+        if step > 0.0 { (-step.log10().floor()).clamp(0.0, 8.0) } else { (2.0 - size.log10().floor()).clamp(0.0, 8.0) };
     let text = format!("{value:.*}", decimals as usize);
     thousands(trim_zeros(&text))
 }

@@ -250,7 +250,8 @@ impl Scene {
                     let mut points = corners(points);
                     points.dedup();
                     if points.len() > 1 {
-                        let style: ShapeStyle = color.stroke_width((width * f64::from(OVERSAMPLE)).round().max(1.0) as u32);
+                        let style: ShapeStyle =
+                            color.stroke_width((width * f64::from(OVERSAMPLE)).round().max(1.0) as u32);
                         area.draw(&PathElement::new(points, style)).map_err(PlotError::paint)?;
                     }
                 }
@@ -277,7 +278,10 @@ fn halved(large: &[u8], width: usize) -> Vec<u8> {
         let (upper, lower) = pair.split_at(row);
         for (a, b) in upper.chunks_exact(6).zip(lower.chunks_exact(6)) {
             for channel in 0..3 {
-                let sum = u16::from(a[channel]) + u16::from(a[channel + 3]) + u16::from(b[channel]) + u16::from(b[channel + 3]);
+                let sum = u16::from(a[channel])
+                    + u16::from(a[channel + 3])
+                    + u16::from(b[channel])
+                    + u16::from(b[channel + 3]);
                 small.push(((sum + 2) / 4) as u8);
             }
         }

@@ -94,11 +94,18 @@ impl Writer {
         self.heading(level, id, vec![foreign(&run.question)]);
         self.verdict(run);
         if run.synthetic {
-            let text = "Speed only: random weights. The model's answers mean nothing; only times and rates are measured.";
+            let text =
+                "Speed only: random weights. The model's answers mean nothing; only times and rates are measured.";
             self.push(Block::Banner(vec![plain(text)]));
         }
-        let mut facts = vec![plain("Run "), code(&run.run_id), plain(" of experiment "), foreign(&run.name), plain(", started ")];
-        facts.extend([foreign(&run.started_utc), plain(", plan "), code(&run.identity), plain(format!(". {}", counts(run)))]);
+        let mut facts =
+            vec![plain("Run "), code(&run.run_id), plain(" of experiment "), foreign(&run.name), plain(", started ")];
+        facts.extend([
+            foreign(&run.started_utc),
+            plain(", plan "),
+            code(&run.identity),
+            plain(format!(". {}", counts(run))),
+        ]);
         self.push(Block::Paragraph(facts));
 
         let section = level + 1;
@@ -112,7 +119,8 @@ impl Writer {
         for (index, workload) in workloads(std::slice::from_ref(run)).iter().enumerate() {
             let cells: Vec<&CellSummary> = run.cells.iter().filter(|cell| cell.workload == *workload).collect();
             self.heading(section + 1, &anchor(&format!("workload-{}", index + 1)), vec![foreign(workload)]);
-            let (here, elsewhere) = pictures.into_iter().partition::<Vec<_>, _>(|picture| picture.workload == *workload);
+            let (here, elsewhere) =
+                pictures.into_iter().partition::<Vec<_>, _>(|picture| picture.workload == *workload);
             pictures = elsewhere;
             here.into_iter().for_each(|picture| self.picture(picture));
             let results = results::tables(run, workload, &cells);
@@ -151,7 +159,8 @@ impl Writer {
         };
         self.push(Block::Verdict { word, text: vec![plain(text)] });
         if !run.reasons.is_empty() {
-            let reasons = run.reasons.iter().map(|reason| vec![strong(reason.rule), plain(": "), foreign(&reason.message)]);
+            let reasons =
+                run.reasons.iter().map(|reason| vec![strong(reason.rule), plain(": "), foreign(&reason.message)]);
             self.push(Block::List(reasons.collect()));
         }
     }
@@ -170,7 +179,9 @@ impl Writer {
             Head::numbers("noise floor", "± %"),
             Head::words("verdict"),
         ];
-        let caption = vec![plain("Ratios of arms, with the 95 % interval over n blocks. A difference inside the noise floor is no difference.")];
+        let caption = vec![plain(
+            "Ratios of arms, with the 95 % interval over n blocks. A difference inside the noise floor is no difference.",
+        )];
         let mut table = Table { number: 0, caption, heads, rows: vec![], notes: vec![] };
         table.caption.extend(flags(std::slice::from_ref(run)));
         for comparison in &run.comparisons {
@@ -184,7 +195,11 @@ impl Writer {
                 Cell::foreign(&comparison.arm),
                 Cell::foreign(&comparison.baseline),
                 ratio,
-                Cell { text: floor.map_or(number::NOTHING.to_owned(), |f| format!("{f:.1}")), sort: floor, ..Cell::default() },
+                Cell {
+                    text: floor.map_or(number::NOTHING.to_owned(), |f| format!("{f:.1}")),
+                    sort: floor,
+                    ..Cell::default()
+                },
                 Cell::foreign(&comparison.verdict),
             ]);
         }
@@ -205,7 +220,12 @@ impl Writer {
         let mut heads = vec![Head::words("arm"), Head::words("target")];
         heads.extend(settings.iter().map(|name| Head::words(*name)));
         let rows = run.arms.iter().map(|arm| {
-            let value = |name: &str| arm.differs.iter().find(|(n, _)| n == name).map_or(Cell::words(number::NOTHING), |(_, v)| Cell::foreign(v));
+            let value = |name: &str| {
+                arm.differs
+                    .iter()
+                    .find(|(n, _)| n == name)
+                    .map_or(Cell::words(number::NOTHING), |(_, v)| Cell::foreign(v))
+            };
             let mut row = vec![Cell::foreign(&arm.name), Cell::foreign(&arm.target)];
             row.extend(settings.iter().map(|name| value(name)));
             row
@@ -219,13 +239,26 @@ impl Writer {
         if run.failures.is_empty() {
             let text = match run.rows {
                 rows if rows.issued == 0 => "No request was issued.".to_owned(),
-                rows if rows.failed + rows.cancelled + rows.shed == 0 => format!("None in {} issued requests.", number::count(rows.issued)),
-                rows => format!("{} failed, {} cancelled, {} never sent; no causes were kept.", number::count(rows.failed), number::count(rows.cancelled), number::count(rows.shed)),
+                rows if rows.failed + rows.cancelled + rows.shed == 0 => {
+                    format!("None in {} issued requests.", number::count(rows.issued))
+                }
+                rows => format!(
+                    "{} failed, {} cancelled, {} never sent; no causes were kept.",
+                    number::count(rows.failed),
+                    number::count(rows.cancelled),
+                    number::count(rows.shed)
+                ),
             };
             self.push(Block::Paragraph(vec![plain(text)]));
             return;
         }
-        let heads = vec![Head::words("arm"), Head::words("cell"), Head::words("outcome"), Head::numbers("count", "requests"), Head::words("one cause, as reported")];
+        let heads = vec![
+            Head::words("arm"),
+            Head::words("cell"),
+            Head::words("outcome"),
+            Head::numbers("count", "requests"),
+            Head::words("one cause, as reported"),
+        ];
         let rows = run.failures.iter().map(|failure| {
             vec![
                 Cell::foreign(&failure.arm),
@@ -235,7 +268,12 @@ impl Writer {
                 failure.example.as_deref().map_or(Cell::words(number::NOTHING), Cell::foreign),
             ]
         });
-        self.words_table(vec![plain("Requests without an answer. No time or rate above counts them.")], std::slice::from_ref(run), heads, rows.collect());
+        self.words_table(
+            vec![plain("Requests without an answer. No time or rate above counts them.")],
+            std::slice::from_ref(run),
+            heads,
+            rows.collect(),
+        );
     }
 
     fn warnings(&mut self, run: &RunSummary, level: usize, id: &str) {
@@ -293,9 +331,16 @@ impl Writer {
         }
         let heads = vec![Head::words("group"), Head::words("name"), Head::words("value")];
         let rows = run.provenance.iter().flat_map(|(group, values)| {
-            values.iter().map(move |(name, value)| vec![Cell::foreign(group), Cell::foreign(name), Cell::foreign(value)])
+            values
+                .iter()
+                .map(move |(name, value)| vec![Cell::foreign(group), Cell::foreign(name), Cell::foreign(value)])
         });
-        self.words_table(vec![plain("Where and with what it was measured.")], std::slice::from_ref(run), heads, rows.collect());
+        self.words_table(
+            vec![plain("Where and with what it was measured.")],
+            std::slice::from_ref(run),
+            heads,
+            rows.collect(),
+        );
     }
 
     fn reproduce(&mut self, run: &RunSummary, level: usize, id: &str) {
@@ -325,12 +370,19 @@ fn workloads(runs: &[RunSummary]) -> Vec<String> {
 
 fn counts(run: &RunSummary) -> String {
     let rows = run.rows;
-    let [issued, ok, failed, cancelled, shed, warmup] = [rows.issued, rows.ok, rows.failed, rows.cancelled, rows.shed, rows.warmup].map(number::count);
-    format!("{ok} of {issued} requests answered; {failed} failed, {cancelled} cancelled, {shed} never sent; {warmup} warm-up requests apart.")
+    let [issued, ok, failed, cancelled, shed, warmup] =
+        [rows.issued, rows.ok, rows.failed, rows.cancelled, rows.shed, rows.warmup].map(number::count);
+    format!(
+        "{ok} of {issued} requests answered; {failed} failed, {cancelled} cancelled, {shed} never sent; {warmup} warm-up requests apart."
+    )
 }
 
 /// A word a shell reads as it stands.
 fn shell_word(text: &str) -> String {
     let text = crate::inert::terminal_line(text);
-    if text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c)) { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c)) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }

@@ -24,7 +24,9 @@ pub fn html(document: &Document) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(ReportError::template)?);
+    environment.set_syntax(
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(ReportError::template)?,
+    );
     // Whatever the template prints passes here, so that no field can be forgotten.
     environment.set_formatter(|out, state, value| match value.as_str() {
         Some(text) if !value.is_safe() && inert::terminal_line(text) != text => {

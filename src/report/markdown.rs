@@ -29,7 +29,9 @@ pub fn markdown(document: &Document) -> String {
                 figure.number,
                 inert::markdown_text(&inert::clip(&figure.title, LONGEST)),
             ),
-            Block::Commands(commands) => writeln!(out, "{}", inert::markdown_block(commands).replacen("text\n", "sh\n", 1)),
+            Block::Commands(commands) => {
+                writeln!(out, "{}", inert::markdown_block(commands).replacen("text\n", "sh\n", 1))
+            }
         };
         written.expect("writing to a String cannot fail");
     }
@@ -53,7 +55,11 @@ fn rich(text: &Rich) -> String {
 /// Alternative text stands in brackets, where not even a code span is safe in every renderer: only calm characters stay.
 fn alt(text: &str) -> String {
     let text = inert::clip(text, 200);
-    text.chars().map(|c| if c.is_alphanumeric() || " .,;:()/%–-".contains(c) { c } else { ' ' }).collect::<String>().replace("://", " ").replace("www.", "www ")
+    text.chars()
+        .map(|c| if c.is_alphanumeric() || " .,;:()/%–-".contains(c) { c } else { ' ' })
+        .collect::<String>()
+        .replace("://", " ")
+        .replace("www.", "www ")
 }
 
 fn pipe_table(table: &Table) -> String {
@@ -73,7 +79,8 @@ fn pipe_table(table: &Table) -> String {
     }
     out.push('\n');
     for (index, note) in table.notes.iter().enumerate() {
-        writeln!(out, "{} {}", superscript(index + 1), inert::markdown_text(&inert::clip(note, LONGEST))).expect("writing to a String cannot fail");
+        writeln!(out, "{} {}", superscript(index + 1), inert::markdown_text(&inert::clip(note, LONGEST)))
+            .expect("writing to a String cannot fail");
         // A blank line keeps notes apart in every renderer.
         out.push('\n');
     }
@@ -81,7 +88,11 @@ fn pipe_table(table: &Table) -> String {
 }
 
 fn cell(cell: &Cell) -> String {
-    let mut text = if cell.foreign { inert::markdown_cell(&inert::clip(&cell.text, LONGEST)).into_owned() } else { cell.text.clone() };
+    let mut text = if cell.foreign {
+        inert::markdown_cell(&inert::clip(&cell.text, LONGEST)).into_owned()
+    } else {
+        cell.text.clone()
+    };
     if let Some(interval) = &cell.interval {
         text.push_str(&format!(" ({interval})"));
     }
@@ -95,5 +106,9 @@ fn cell(cell: &Cell) -> String {
 }
 
 fn superscript(number: usize) -> String {
-    number.to_string().bytes().map(|digit| ["⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"][usize::from(digit - b'0')]).collect()
+    number
+        .to_string()
+        .bytes()
+        .map(|digit| ["⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"][usize::from(digit - b'0')])
+        .collect()
 }

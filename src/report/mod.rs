@@ -55,7 +55,9 @@ pub enum ReportError {
     },
     /// A file could not be written.
     #[error("{} could not be written: {source}", path.display())]
-    #[diagnostic(help("the report's folder must be writable and have room; the run itself is untouched, so `inferlab report` can be called again"))]
+    #[diagnostic(help(
+        "the report's folder must be writable and have room; the run itself is untouched, so `inferlab report` can be called again"
+    ))]
     Io {
         /// Which.
         path: PathBuf,
@@ -102,7 +104,10 @@ pub fn write(summaries: &[RunSummary], out_dir: &Path, formats: &[String]) -> Re
         return Err(ReportError::NoRuns);
     }
     if let Some(format) = formats.iter().find(|format| !FORMATS.contains(&format.as_str())) {
-        let nearest = FORMATS.into_iter().min_by_key(|word| strsim::damerau_levenshtein(format, word)).filter(|word| strsim::damerau_levenshtein(format, word) <= 2);
+        let nearest = FORMATS
+            .into_iter()
+            .min_by_key(|word| strsim::damerau_levenshtein(format, word))
+            .filter(|word| strsim::damerau_levenshtein(format, word) <= 2);
         return Err(ReportError::Format { format: format.clone(), nearest });
     }
     let asked = |format: &str| formats.is_empty() || formats.iter().any(|f| f == format);
@@ -124,9 +129,18 @@ pub fn write(summaries: &[RunSummary], out_dir: &Path, formats: &[String]) -> Re
             let file = file_name(&format!("{prefix}{}", figure.slug));
             let svg = figure.scene.to_svg(&figure.title, &figure.alt)?;
             paths.figures.push(write_file(&dir.join(format!("{file}.svg")), svg.as_bytes())?);
-            paths.figures.push(write_with(&dir.join(format!("{file}.png")), |temporary| Ok(figure.scene.write_png(temporary)?))?);
+            paths.figures.push(write_with(&dir.join(format!("{file}.png")), |temporary| {
+                Ok(figure.scene.write_png(temporary)?)
+            })?);
             let data = html::data_uri(&svg);
-            of_run.push(document::Picture { number: 0, workload: figure.workload, title: figure.title, alt: figure.alt, file, data });
+            of_run.push(document::Picture {
+                number: 0,
+                workload: figure.workload,
+                title: figure.title,
+                alt: figure.alt,
+                file,
+                data,
+            });
         }
         pictures.push(of_run);
     }

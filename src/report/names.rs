@@ -31,7 +31,14 @@ struct Family {
     meaning: &'static str,
 }
 
-const fn family(name: &'static str, label: &'static str, unit: &'static str, better: Better, primary: bool, meaning: &'static str) -> Family {
+const fn family(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    better: Better,
+    primary: bool,
+    meaning: &'static str,
+) -> Family {
     Family { name, label, unit, better, primary, meaning }
 }
 
@@ -39,24 +46,108 @@ use Better::{Higher, Lower, Neither};
 
 /// In the order of a report. A longer name wins over its prefix.
 const FAMILIES: &[Family] = &[
-    family("decode_tok_s_aggregate", "decode, all lanes", "tok/s", Higher, true, "tokens emitted while all lanes decode and none prefills, divided by that time"),
-    family("decode_tok_s", "decode, one request", "tok/s", Higher, true, "1000 / tpot_ms of one request, by the wall clock"),
-    family("run_tok_s", "whole run", "tok/s", Higher, true, "completion tokens of the cell divided by its whole duration, prefill included"),
-    family("prefill_tok_s", "prefill", "tok/s", Higher, true, "prompt tokens computed divided by the time in prefill; where the target does not say, (prompt - cached) / ttft, labelled so"),
-    family("goodput_req_s", "goodput", "req/s", Higher, true, "requests that met every objective, divided by the window"),
-    family("acceptance", "acceptance", "%", Higher, true, "sum of accepted tokens divided by sum of drafted tokens, over the cell"),
-    family("ttft_ms", "TTFT", "ms", Lower, true, "first generated token of any kind - sent; never a role-only or empty delta"),
+    family(
+        "decode_tok_s_aggregate",
+        "decode, all lanes",
+        "tok/s",
+        Higher,
+        true,
+        "tokens emitted while all lanes decode and none prefills, divided by that time",
+    ),
+    family(
+        "decode_tok_s",
+        "decode, one request",
+        "tok/s",
+        Higher,
+        true,
+        "1000 / tpot_ms of one request, by the wall clock",
+    ),
+    family(
+        "run_tok_s",
+        "whole run",
+        "tok/s",
+        Higher,
+        true,
+        "completion tokens of the cell divided by its whole duration, prefill included",
+    ),
+    family(
+        "prefill_tok_s",
+        "prefill",
+        "tok/s",
+        Higher,
+        true,
+        "prompt tokens computed divided by the time in prefill; where the target does not say, (prompt - cached) / ttft, labelled so",
+    ),
+    family(
+        "goodput_req_s",
+        "goodput",
+        "req/s",
+        Higher,
+        true,
+        "requests that met every objective, divided by the window",
+    ),
+    family(
+        "acceptance",
+        "acceptance",
+        "%",
+        Higher,
+        true,
+        "sum of accepted tokens divided by sum of drafted tokens, over the cell",
+    ),
+    family(
+        "ttft_ms",
+        "TTFT",
+        "ms",
+        Lower,
+        true,
+        "first generated token of any kind - sent; never a role-only or empty delta",
+    ),
     family("tpot_ms", "TPOT", "ms", Lower, true, "(last token - first token) / (n - tokens in the first chunk)"),
     family("icl_ms", "ICL", "ms", Lower, true, "gap between two chunks that carry tokens; a chunk is not a token"),
     family("e2e_latency_ms", "end-to-end latency", "ms", Lower, true, "end - sent"),
     family("itl_ms", "ITL", "ms", Lower, false, "icl_ms where every chunk carries exactly one token"),
-    family("ttft_answer_ms", "TTFT of the answer", "ms", Lower, false, "first token of the answer, after any reasoning - sent"),
-    family("ttft_from_schedule_ms", "TTFT from schedule", "ms", Lower, false, "first generated token - the time the arrival process wanted it sent"),
-    family("ttft_answer_from_schedule_ms", "TTFT of the answer from schedule", "ms", Lower, false, "first token of the answer - the time the arrival process wanted it sent"),
+    family(
+        "ttft_answer_ms",
+        "TTFT of the answer",
+        "ms",
+        Lower,
+        false,
+        "first token of the answer, after any reasoning - sent",
+    ),
+    family(
+        "ttft_from_schedule_ms",
+        "TTFT from schedule",
+        "ms",
+        Lower,
+        false,
+        "first generated token - the time the arrival process wanted it sent",
+    ),
+    family(
+        "ttft_answer_from_schedule_ms",
+        "TTFT of the answer from schedule",
+        "ms",
+        Lower,
+        false,
+        "first token of the answer - the time the arrival process wanted it sent",
+    ),
     family("ttfb_ms", "first byte", "ms", Lower, false, "first byte of the body - sent"),
-    family("e2e_latency_from_schedule_ms", "end-to-end latency from schedule", "ms", Lower, false, "end - the time the arrival process wanted it sent"),
+    family(
+        "e2e_latency_from_schedule_ms",
+        "end-to-end latency from schedule",
+        "ms",
+        Lower,
+        false,
+        "end - the time the arrival process wanted it sent",
+    ),
     family("lateness_ms", "our lateness", "ms", Lower, false, "sent - scheduled: the load generator's own delay"),
-    family("server_decode_tok_s", "decode, server's clock", "tok/s", Higher, false, "the server's own decode rate, normalised to n - 1 intervals"),
+    family(
+        "server_decode_tok_s",
+        "decode, server's clock",
+        "tok/s",
+        Higher,
+        false,
+        "the server's own decode rate, normalised to n - 1 intervals",
+    ),
     family("prompt_tokens", "prompt", "tokens", Neither, false, "prompt length as the target counts it"),
     family("completion_tokens", "completion", "tokens", Neither, false, "generated tokens as the target counts them"),
 ];
@@ -74,7 +165,16 @@ pub fn describe(name: &str) -> Described {
     match known {
         Some(rank) => {
             let Family { label, unit, better, primary, meaning, .. } = FAMILIES[rank];
-            Described { family: stem.to_owned(), label: label.to_owned(), statistic, unit, meaning, better, rank, primary }
+            Described {
+                family: stem.to_owned(),
+                label: label.to_owned(),
+                statistic,
+                unit,
+                meaning,
+                better,
+                rank,
+                primary,
+            }
         }
         None => Described {
             family: stem.to_owned(),
@@ -91,8 +191,19 @@ pub fn describe(name: &str) -> Described {
 
 /// The unit that closes a name, or stands before its statistic.
 fn unit_in(stem: &str) -> &'static str {
-    let parts = [("_tok_s", "tok/s"), ("_req_s", "req/s"), ("_ms", "ms"), ("_tokens", "tokens"), ("_percent", "%"), ("_j_token", "J/token"), ("_us", "µs")];
-    parts.into_iter().find(|(part, _)| stem.ends_with(part) || stem.contains(&format!("{part}_"))).map_or("", |(_, unit)| unit)
+    let parts = [
+        ("_tok_s", "tok/s"),
+        ("_req_s", "req/s"),
+        ("_ms", "ms"),
+        ("_tokens", "tokens"),
+        ("_percent", "%"),
+        ("_j_token", "J/token"),
+        ("_us", "µs"),
+    ];
+    parts
+        .into_iter()
+        .find(|(part, _)| stem.ends_with(part) || stem.contains(&format!("{part}_")))
+        .map_or("", |(_, unit)| unit)
 }
 
 /// Place of a statistic among the columns of its family.
@@ -109,7 +220,10 @@ mod tests {
         let ttft = describe("ttft_ms_p99");
         assert_eq!((ttft.family.as_str(), ttft.statistic.as_str(), ttft.unit), ("ttft_ms", "p99", "ms"));
         let aggregate = describe("decode_tok_s_aggregate");
-        assert_eq!((aggregate.family.as_str(), aggregate.statistic.as_str(), aggregate.unit), ("decode_tok_s_aggregate", "", "tok/s"));
+        assert_eq!(
+            (aggregate.family.as_str(), aggregate.statistic.as_str(), aggregate.unit),
+            ("decode_tok_s_aggregate", "", "tok/s")
+        );
         let new = describe("thing_tok_s_p50");
         assert_eq!((new.label.as_str(), new.unit, new.statistic.as_str()), ("thing tok s", "tok/s", "p50"));
     }

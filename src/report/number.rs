@@ -51,7 +51,11 @@ fn write_with(value: f64, decimals: i32, leading: f64) -> String {
     }
     let text = format!("{value:.*}", decimals.clamp(0, 9) as usize);
     // A rounded -0.0 reads as a loss.
-    let text = if text.trim_start_matches(['-', '0', '.']).is_empty() { text.trim_start_matches('-').to_owned() } else { text };
+    let text = if text.trim_start_matches(['-', '0', '.']).is_empty() {
+        text.trim_start_matches('-').to_owned()
+    } else {
+        text
+    };
     thousands(&text)
 }
 
@@ -82,7 +86,10 @@ mod tests {
 
     #[test]
     fn a_number_without_interval_has_four_digits_and_far_ones_are_powers() {
-        assert_eq!([plain(41.2), plain(1234.0), plain(0.5), plain(0.0), plain(1e-9), plain(2.5e12)], ["41.20", "1,234", "0.5000", "0", "1.00e-9", "2.50e12"]);
+        assert_eq!(
+            [plain(41.2), plain(1234.0), plain(0.5), plain(0.0), plain(1e-9), plain(2.5e12)],
+            ["41.20", "1,234", "0.5000", "0", "1.00e-9", "2.50e12"]
+        );
     }
 
     #[test]

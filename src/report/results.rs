@@ -60,11 +60,14 @@ pub fn tables(run: &RunSummary, workload: &str, cells: &[&CellSummary]) -> Resul
     let families = families(cells);
     let mut results = Results { primary: vec![], further: vec![], not_measured: vec![] };
     // Rates share a table: each is one number a cell.
-    let (rates, latencies): (Vec<_>, Vec<_>) = families.into_iter().partition(|(first, _)| first.primary && first.unit != "ms");
+    let (rates, latencies): (Vec<_>, Vec<_>) =
+        families.into_iter().partition(|(first, _)| first.primary && first.unit != "ms");
     let rates: Vec<(Described, &'static str)> = rates.into_iter().flat_map(|(_, metrics)| metrics).collect();
     results.primary.extend(split(run, workload, cells, "throughput", &rates, true));
     for (first, metrics) in latencies {
-        let measured = metrics.iter().any(|(_, name)| cells.iter().any(|cell| cell.metrics.get(name).is_some_and(|e| e.value.is_some())));
+        let measured = metrics
+            .iter()
+            .any(|(_, name)| cells.iter().any(|cell| cell.metrics.get(name).is_some_and(|e| e.value.is_some())));
         if first.primary {
             results.primary.extend(split(run, workload, cells, &first.label, &metrics, false));
         } else if measured {
@@ -95,14 +98,32 @@ fn families(cells: &[&CellSummary]) -> Vec<(Described, Vec<(Described, &'static 
         .collect()
 }
 
-fn split(run: &RunSummary, workload: &str, cells: &[&CellSummary], subject: &str, metrics: &[(Described, &'static str)], counts: bool) -> Vec<Table> {
+fn split(
+    run: &RunSummary,
+    workload: &str,
+    cells: &[&CellSummary],
+    subject: &str,
+    metrics: &[(Described, &'static str)],
+    counts: bool,
+) -> Vec<Table> {
     if metrics.is_empty() && counts {
         return vec![table(run, workload, cells, "requests", metrics, true)];
     }
-    metrics.chunks(MOST_COLUMNS).enumerate().map(|(part, metrics)| table(run, workload, cells, subject, metrics, counts && part == 0)).collect()
+    metrics
+        .chunks(MOST_COLUMNS)
+        .enumerate()
+        .map(|(part, metrics)| table(run, workload, cells, subject, metrics, counts && part == 0))
+        .collect()
 }
 
-fn table(run: &RunSummary, workload: &str, cells: &[&CellSummary], subject: &str, metrics: &[(Described, &'static str)], counts: bool) -> Table {
+fn table(
+    run: &RunSummary,
+    workload: &str,
+    cells: &[&CellSummary],
+    subject: &str,
+    metrics: &[(Described, &'static str)],
+    counts: bool,
+) -> Table {
     let varies = |of: fn(&CellSummary) -> u32| cells.windows(2).any(|pair| of(pair[0]) != of(pair[1]));
     let swept: Vec<&Length> = LENGTHS.iter().filter(|(.., of)| varies(*of)).collect();
     let held: Vec<String> = LENGTHS
@@ -167,7 +188,9 @@ pub fn estimate(estimate: Option<&Estimate>, table: &mut Table) -> Cell {
     let note = estimate.note.as_deref().map(|note| table.note(note));
     let n = Some(number::count(estimate.n));
     match number::write(estimate) {
-        Some(written) => Cell { text: written.value, interval: written.interval, n, note, sort: estimate.value, foreign: false },
+        Some(written) => {
+            Cell { text: written.value, interval: written.interval, n, note, sort: estimate.value, foreign: false }
+        }
         None => Cell { text: number::NOTHING.to_owned(), n, note, ..Cell::default() },
     }
 }
@@ -182,8 +205,10 @@ pub fn headline(cells: &[&CellSummary]) -> Vec<(Described, &'static str)> {
 
 /// A row for each cell and run, cell by cell, so that runs stand under each other.
 pub fn overview(runs: &[RunSummary], workload: &str) -> Table {
-    let all: Vec<(&RunSummary, &CellSummary)> =
-        runs.iter().flat_map(|run| run.cells.iter().filter(|cell| cell.workload == workload).map(move |cell| (run, cell))).collect();
+    let all: Vec<(&RunSummary, &CellSummary)> = runs
+        .iter()
+        .flat_map(|run| run.cells.iter().filter(|cell| cell.workload == workload).map(move |cell| (run, cell)))
+        .collect();
     let cells: Vec<&CellSummary> = all.iter().map(|(_, cell)| *cell).collect();
     let metrics = headline(&cells);
     let mut order: Vec<(&str, &str)> = vec![];
@@ -193,14 +218,22 @@ pub fn overview(runs: &[RunSummary], workload: &str) -> Table {
         }
     }
     order.sort_by_key(|(cell, _)| cells.iter().position(|c| c.cell == *cell));
-    let mut caption = vec![super::document::foreign(workload), plain(", run beside run. Value, 95 % interval in brackets, n behind it.")];
+    let mut caption = vec![
+        super::document::foreign(workload),
+        plain(", run beside run. Value, 95 % interval in brackets, n behind it."),
+    ];
     caption.extend(flags(runs));
     let mut heads = vec![Head::words("cell"), Head::words("arm"), Head::words("run"), Head::words("verdict")];
     heads.extend(metrics.iter().map(|(described, _)| head(described, &metrics)));
     let mut table = Table { number: 0, caption, heads, rows: vec![], notes: vec![] };
     for (cell_id, arm) in order {
         for (run, cell) in all.iter().filter(|(_, cell)| cell.cell == cell_id && cell.arm == arm) {
-            let mut row = vec![Cell::foreign(cell_id), Cell::foreign(arm), Cell::foreign(&run.run_id), Cell::words(verdict(run.verdict).to_uppercase())];
+            let mut row = vec![
+                Cell::foreign(cell_id),
+                Cell::foreign(arm),
+                Cell::foreign(&run.run_id),
+                Cell::words(verdict(run.verdict).to_uppercase()),
+            ];
             for (_, name) in &metrics {
                 let written = estimate(cell.metrics.get(name), &mut table);
                 row.push(written);

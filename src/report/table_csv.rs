@@ -6,8 +6,22 @@ use crate::metric::summary::RunSummary;
 
 /// The columns.
 pub const COLUMNS: [&str; 16] = [
-    "run", "arm", "cell", "workload", "concurrency", "prompt_tokens", "completion_tokens", "metric", "unit", "n", "value", "low",
-    "high", "note", "verdict", "synthetic",
+    "run",
+    "arm",
+    "cell",
+    "workload",
+    "concurrency",
+    "prompt_tokens",
+    "completion_tokens",
+    "metric",
+    "unit",
+    "n",
+    "value",
+    "low",
+    "high",
+    "note",
+    "verdict",
+    "synthetic",
 ];
 
 /// Writes the rows. Unknown numbers are empty; numbers are never quoted as text, text never reads as a formula.

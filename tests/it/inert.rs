@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use crate::report_check::{controls, markdown_dangers, shape, tags};
 
 fn cases() -> Option<PathBuf> {
-    let shared = std::env::var_os("INFERLAB_SHARED").map_or(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
+    let shared = std::env::var_os("INFERLAB_SHARED")
+        .map_or(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let cases = shared.join("cases");
     if !cases.is_dir() {
         eprintln!("skipped: no {}", cases.display());
@@ -25,8 +26,14 @@ fn lines(name: &str) -> Option<Vec<serde_json::Value>> {
 /// The texts of a recorded stream.
 fn deltas(name: &str) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(cases()?.join(name)).expect("the case's file");
-    let events = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line.strip_prefix("data: ")?).ok());
-    Some(events.filter_map(|event| Some(event["choices"][0]["delta"]["content"].as_str()?.to_owned())).filter(|t| !t.is_empty()).collect())
+    let events =
+        text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line.strip_prefix("data: ")?).ok());
+    Some(
+        events
+            .filter_map(|event| Some(event["choices"][0]["delta"]["content"].as_str()?.to_owned()))
+            .filter(|t| !t.is_empty())
+            .collect(),
+    )
 }
 
 #[test]
@@ -70,7 +77,8 @@ fn b139_no_link_image_or_tag_of_an_answer_lives_in_markdown() {
 #[test]
 fn b141_text_is_never_a_formula_and_stays_readable() {
     let Some(rows) = lines("B141.rows.jsonl") else { return };
-    let cells: Vec<String> = rows.iter().map(|row| inert::csv_text(row["text"].as_str().expect("text")).into_owned()).collect();
+    let cells: Vec<String> =
+        rows.iter().map(|row| inert::csv_text(row["text"].as_str().expect("text")).into_owned()).collect();
     assert_eq!(cells, ["'=1+1", "'+1", "'-2+3", "'@SUM(A1)", "'\\t=1", "'\\x0d=1", "'＝1+1", "plain", "'-1.5"]);
 }
 
@@ -90,8 +98,11 @@ fn plain_words_stay_prose_and_only_what_could_act_becomes_code() {
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
-        prop::collection::vec(prop::sample::select("`|*_[]()<>!#~\\@:/.=+-&$'\"\n\r\t\u{1b}\u{202e}aw1 长🙂".chars().collect::<Vec<_>>()), 0..40)
-            .prop_map(|chars| chars.into_iter().collect()),
+        prop::collection::vec(
+            prop::sample::select("`|*_[]()<>!#~\\@:/.=+-&$'\"\n\r\t\u{1b}\u{202e}aw1 长🙂".chars().collect::<Vec<_>>()),
+            0..40
+        )
+        .prop_map(|chars| chars.into_iter().collect()),
     ]
 }
 

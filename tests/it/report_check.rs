@@ -186,11 +186,16 @@ pub fn markdown_dangers(text: &str) -> Vec<String> {
                     found(mark);
                 }
             }
-            if cell.chars().zip(cell.chars().skip(1)).any(|(a, b)| a == '<' && (b.is_ascii_alphabetic() || "/!?".contains(b))) {
+            if cell
+                .chars()
+                .zip(cell.chars().skip(1))
+                .any(|(a, b)| a == '<' && (b.is_ascii_alphabetic() || "/!?".contains(b)))
+            {
                 found("tag");
             }
             // Units stand in brackets in table heads; any other bracket is foreign.
-            let units = ["[in flight]", "[requests]", "[tokens]", "[tok/s]", "[ms]", "[ratio]", "[± %]", "[req/s]", "[%]"];
+            let units =
+                ["[in flight]", "[requests]", "[tokens]", "[tok/s]", "[ms]", "[ratio]", "[± %]", "[req/s]", "[%]"];
             let rest = units.iter().fold(cell.clone(), |rest, unit| rest.replace(unit, ""));
             if rest.contains(['[', ']']) {
                 found("bracket");

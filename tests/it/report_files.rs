@@ -86,7 +86,10 @@ fn random_weights_and_a_broken_rule_are_said_in_every_caption_and_picture() {
     }
     let html = text(&files, "report.html");
     let tables = html.matches("<caption").count();
-    assert_eq!((html.matches("<strong>speed only: random weights</strong>").count(), captions(&markdown).len()), (tables, tables));
+    assert_eq!(
+        (html.matches("<strong>speed only: random weights</strong>").count(), captions(&markdown).len()),
+        (tables, tables)
+    );
     assert!(markdown.contains("- **V1**: 6 of 864 requests failed (0.69 %), above 0.5 %"));
     assert!(markdown.contains("| kv-f32 | decode\\_scaling/c8 | http\\_error | 6 | 503 Service Unavailable: request queue timeout after 30 s |"));
     for (path, bytes) in files.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "svg")) {
@@ -107,7 +110,10 @@ fn b55_a_run_without_one_answer_is_reported_with_counts_and_dashes() {
     for row in reader.records() {
         let row = row.expect("a row");
         let field = |name: &str| &row[heads.iter().position(|h| h == name).expect("a column")];
-        assert_eq!((field("n"), field("value"), field("low"), field("high"), field("verdict")), ("0", "", "", "", "invalid"));
+        assert_eq!(
+            (field("n"), field("value"), field("low"), field("high"), field("verdict")),
+            ("0", "", "", "", "invalid")
+        );
         rows += 1;
     }
     assert!(rows > 20, "{rows}");
@@ -124,7 +130,9 @@ fn the_same_runs_give_the_same_bytes_and_nothing_else_is_left() {
         assert!(!name.starts_with('.'), "{name} was left behind");
     }
     let names: Vec<String> = first.keys().map(|path| path.to_string_lossy().into_owned()).collect();
-    for name in ["report.md", "report.html", "tables.csv", "figures/run1-decode_scaling.png", "figures/run2-prefill_ttft.svg"] {
+    for name in
+        ["report.md", "report.html", "tables.csv", "figures/run1-decode_scaling.png", "figures/run2-prefill_ttft.svg"]
+    {
         assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
     }
 }
@@ -139,11 +147,21 @@ fn several_runs_stand_beside_each_other_before_each_is_told() {
     let row = "| decode\\_scaling/c1 | kv-f32 | quickstart-20261130T101500Z-9be001 | INVALID | 41.2 (40.7–41.7) n=4 |";
     assert!(overview.contains(row), "{overview}");
     // Only one of the two is random: the caption names it.
-    assert!(captions(overview)[0].contains("**speed only: random weights** (`quickstart-20261130T101500Z-9be001`)"), "{}", captions(overview)[0]);
+    assert!(
+        captions(overview)[0].contains("**speed only: random weights** (`quickstart-20261130T101500Z-9be001`)"),
+        "{}",
+        captions(overview)[0]
+    );
     let html = text(&files, "report.html");
-    let anchors: Vec<String> = tags(&html).into_iter().filter(|tag| tag.name == "a").map(|tag| tag.attributes[0].1.clone()).collect();
+    let anchors: Vec<String> =
+        tags(&html).into_iter().filter(|tag| tag.name == "a").map(|tag| tag.attributes[0].1.clone()).collect();
     assert_eq!(anchors, ["#run-1", "#run-2"]);
-    let mut ids: Vec<String> = tags(&html).into_iter().flat_map(|tag| tag.attributes).filter(|(key, _)| key == "id").map(|(_, id)| id).collect();
+    let mut ids: Vec<String> = tags(&html)
+        .into_iter()
+        .flat_map(|tag| tag.attributes)
+        .filter(|(key, _)| key == "id")
+        .map(|(_, id)| id)
+        .collect();
     let all = ids.len();
     ids.sort();
     ids.dedup();
@@ -157,16 +175,25 @@ fn the_html_loads_nothing_and_its_policy_names_its_own_style_and_script() {
         let start = html.find(open).expect("opened") + open.len();
         &html[start..start + html[start..].find(close).expect("closed")]
     };
-    let hash = |body: &str| format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(body)));
+    let hash =
+        |body: &str| format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(body)));
     let expected = format!(
         "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'",
         hash(between("<style>", "</style>")),
         hash(between("<script>", "</script>"))
     );
-    let policy = tags(&html).into_iter().find(|tag| tag.name == "meta" && tag.attributes[0].0 == "http-equiv").expect("a policy");
+    let policy = tags(&html)
+        .into_iter()
+        .find(|tag| tag.name == "meta" && tag.attributes[0].0 == "http-equiv")
+        .expect("a policy");
     assert_eq!(policy.attributes[1].1, expected);
     for tag in tags(&html) {
-        assert!(!["link", "iframe", "object", "embed", "form", "base"].contains(&tag.name.as_str()) || tag.attributes.contains(&("href".into(), "data:,".into())), "{}", tag.name);
+        assert!(
+            !["link", "iframe", "object", "embed", "form", "base"].contains(&tag.name.as_str())
+                || tag.attributes.contains(&("href".into(), "data:,".into())),
+            "{}",
+            tag.name
+        );
         assert!(tag.attributes.iter().all(|(key, _)| key != "style" && !key.starts_with("on")), "{}", tag.name);
         if tag.name == "img" {
             assert!(tag.attributes.iter().any(|(key, value)| key == "alt" && value.len() > 20));
@@ -205,7 +232,13 @@ fn a_run_without_cells_says_that_nothing_was_measured() {
 
 fn estimate() -> impl Strategy<Value = Estimate> {
     let number = prop_oneof![Just(None), any::<f64>().prop_map(Some), (-1e4..1e4f64).prop_map(Some), Just(Some(0.0))];
-    (0usize..500, number.clone(), number.clone(), number).prop_map(|(n, value, low, high)| Estimate { n, value, low, high, note: None })
+    (0usize..500, number.clone(), number.clone(), number).prop_map(|(n, value, low, high)| Estimate {
+        n,
+        value,
+        low,
+        high,
+        note: None,
+    })
 }
 
 proptest! {

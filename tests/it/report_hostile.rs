@@ -64,8 +64,12 @@ const SEEDS: [&str; 50] = [
 
 /// 50 payloads, each plain, after words, before words, and long.
 pub fn strings() -> Vec<String> {
-    let variants: [fn(&str) -> String; 4] =
-        [|s| s.to_owned(), |s| format!("model 7B {s}"), |s| format!("{s} and more"), |s| format!("{s}{}{s}", "x".repeat(300))];
+    let variants: [fn(&str) -> String; 4] = [
+        |s| s.to_owned(),
+        |s| format!("model 7B {s}"),
+        |s| format!("{s} and more"),
+        |s| format!("{s}{}{s}", "x".repeat(300)),
+    ];
     variants.iter().flat_map(|variant| SEEDS.iter().map(move |seed| variant(seed))).collect()
 }
 
@@ -111,7 +115,9 @@ fn files(runs: &[RunSummary]) -> HashMap<String, String> {
     }
     if let Some(keep) = std::env::var_os("INFERLAB_PICTURES") {
         let name = format!("hostile-{:08x}", crc32(&files["report.md"]));
-        std::fs::create_dir_all(&keep).and_then(|()| std::fs::write(std::path::Path::new(&keep).join(format!("{name}.md")), &files["report.md"])).expect("kept");
+        std::fs::create_dir_all(&keep)
+            .and_then(|()| std::fs::write(std::path::Path::new(&keep).join(format!("{name}.md")), &files["report.md"]))
+            .expect("kept");
         std::fs::write(std::path::Path::new(&keep).join(format!("{name}.html")), &files["report.html"]).expect("kept");
     }
     files
@@ -153,7 +159,27 @@ fn check(files: &HashMap<String, String>) {
     assert_eq!(markdown_dangers(&files["report.md"]), Vec::<String>::new());
     for tag in tags(&files["report.html"]) {
         for (key, value) in &tag.attributes {
-            let known = ["lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "role", "src", "alt", "width", "height", "scope", "tabindex", "aria-label", "aria-labelledby", "data-sort"];
+            let known = [
+                "lang",
+                "charset",
+                "http-equiv",
+                "content",
+                "name",
+                "rel",
+                "href",
+                "id",
+                "class",
+                "role",
+                "src",
+                "alt",
+                "width",
+                "height",
+                "scope",
+                "tabindex",
+                "aria-label",
+                "aria-labelledby",
+                "data-sort",
+            ];
             assert!(known.contains(&key.as_str()) || tag.name == "!doctype", "{key} of {}", tag.name);
             match key.as_str() {
                 "href" => assert!(value == "data:," || value.starts_with("#run-"), "{tag:?}"),
@@ -167,8 +193,14 @@ fn check(files: &HashMap<String, String>) {
         let mut open: Vec<String> = vec![];
         for tag in tags(text) {
             let plain = tag.name.trim_start_matches('/');
-            assert!(["svg", "title", "desc", "rect", "line", "polyline", "polygon", "circle", "text"].contains(&plain), "{name}: {tag:?}");
-            assert!(tag.attributes.iter().all(|(key, _)| !key.starts_with("on") && !key.contains("href")), "{name}: {tag:?}");
+            assert!(
+                ["svg", "title", "desc", "rect", "line", "polyline", "polygon", "circle", "text"].contains(&plain),
+                "{name}: {tag:?}"
+            );
+            assert!(
+                tag.attributes.iter().all(|(key, _)| !key.starts_with("on") && !key.contains("href")),
+                "{name}: {tag:?}"
+            );
             match tag.name.strip_prefix('/') {
                 Some(closed) => assert_eq!(open.pop().as_deref(), Some(closed), "{name}"),
                 None if ["svg", "title", "desc", "text"].contains(&plain) => open.push(tag.name),
@@ -181,8 +213,12 @@ fn check(files: &HashMap<String, String>) {
     let heads = reader.headers().expect("heads").clone();
     for row in reader.records() {
         for (head, value) in heads.iter().zip(row.expect("a row").iter()) {
-            let number = ["concurrency", "prompt_tokens", "completion_tokens", "n", "value", "low", "high"].contains(&head);
-            assert!(if number { value.is_empty() || value.parse::<f64>().is_ok() } else { !formula(value) }, "{head}: {value}");
+            let number =
+                ["concurrency", "prompt_tokens", "completion_tokens", "n", "value", "low", "high"].contains(&head);
+            assert!(
+                if number { value.is_empty() || value.parse::<f64>().is_ok() } else { !formula(value) },
+                "{head}: {value}"
+            );
         }
     }
 }

@@ -68,19 +68,39 @@ fn line_chart(series: Vec<Series>) -> LineChart {
 }
 
 fn series(name: &str, points: &[(f64, Option<f64>)]) -> Series {
-    let points = points.iter().map(|(x, y)| Point { x: *x, y: *y, n: usize::from(y.is_some()), ..Point::default() }).collect();
+    let points =
+        points.iter().map(|(x, y)| Point { x: *x, y: *y, n: usize::from(y.is_some()), ..Point::default() }).collect();
     Series { name: name.to_owned(), points }
 }
 
 fn distribution(samples: Vec<(&str, Vec<f64>)>) -> DistributionChart {
-    let curves = samples.into_iter().map(|(name, samples)| Curve { name: name.to_owned(), p50: samples.first().copied(), samples, p90: None });
-    let panel = Panel { heading: "Time to first token".into(), x_name: "TTFT [ms]".into(), of: "requests", curves: curves.collect() };
-    DistributionChart { title: "Latency distribution".into(), subtitle: "run".into(), marks: vec![], panels: vec![panel.clone(), panel] }
+    let curves = samples.into_iter().map(|(name, samples)| Curve {
+        name: name.to_owned(),
+        p50: samples.first().copied(),
+        samples,
+        p90: None,
+    });
+    let panel = Panel {
+        heading: "Time to first token".into(),
+        x_name: "TTFT [ms]".into(),
+        of: "requests",
+        curves: curves.collect(),
+    };
+    DistributionChart {
+        title: "Latency distribution".into(),
+        subtitle: "run".into(),
+        marks: vec![],
+        panels: vec![panel.clone(), panel],
+    }
 }
 
+/// Points of a series by its name: place and value.
+type NamedPoints = (String, Vec<(f64, Option<f64>)>);
+
 /// The series of case B61 by name, and its label of 300 characters.
-fn b61() -> Option<(Vec<(String, Vec<(f64, Option<f64>)>)>, String)> {
-    let shared = std::env::var_os("INFERLAB_SHARED").map_or(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
+fn b61() -> Option<(Vec<NamedPoints>, String)> {
+    let shared = std::env::var_os("INFERLAB_SHARED")
+        .map_or(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let path = shared.join("cases/B61.series.json");
     let Ok(text) = std::fs::read_to_string(&path) else {
         eprintln!("skipped: no {}", path.display());
@@ -116,10 +136,17 @@ fn every_figure_of_a_run_is_readable_and_carries_its_marks() {
 #[test]
 fn b61_flat_single_empty_null_and_wide_series_and_long_labels_are_drawn() {
     let Some((all, label)) = b61() else { return };
-    assert_eq!(all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["flat", "one", "empty", "nulls", "wide"]);
+    assert_eq!(
+        all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["flat", "one", "empty", "nulls", "wide"]
+    );
     for (name, points) in all {
         for vertical in [Vertical::FromZero, Vertical::Times] {
-            let chart = LineChart { vertical, title: label.clone(), ..line_chart(vec![series(&label, &points), series(&name, &points)]) };
+            let chart = LineChart {
+                vertical,
+                title: label.clone(),
+                ..line_chart(vec![series(&label, &points), series(&name, &points)])
+            };
             let scene = chart.scene();
             assert_eq!(unreadable(&scene), Vec::<String>::new(), "{name}");
             assert_eq!(says(&scene, "no data (n=0)"), name == "empty", "{name}");
@@ -135,7 +162,8 @@ fn b61_flat_single_empty_null_and_wide_series_and_long_labels_are_drawn() {
 
 #[test]
 fn a_line_without_values_says_so_in_the_legend() {
-    let scene = line_chart(vec![series("a", &[(1.0, Some(5.0)), (2.0, Some(9.0))]), series("b", &[(1.0, None)])]).scene();
+    let scene =
+        line_chart(vec![series("a", &[(1.0, Some(5.0)), (2.0, Some(9.0))]), series("b", &[(1.0, None)])]).scene();
     assert!(says(&scene, "no data (n=0)"));
     assert!(!words(&scene).contains(&"0.00"));
 }
@@ -148,13 +176,28 @@ fn values_stand_beside_their_points() {
 
 #[test]
 fn many_lines_are_counted_where_they_are_not_drawn() {
-    let lines = (0..30).map(|i| series(&format!("arm {i} with a rather long name of its own"), &[(1.0, Some(f64::from(i))), (64.0, Some(f64::from(2 * i)))])).collect();
+    let lines = (0..30)
+        .map(|i| {
+            series(
+                &format!("arm {i} with a rather long name of its own"),
+                &[(1.0, Some(f64::from(i))), (64.0, Some(f64::from(2 * i)))],
+            )
+        })
+        .collect();
     let scene = line_chart(lines).scene();
     assert!(says(&scene, "first 14 of 30 lines; 16 only in the table"));
     assert_eq!(unreadable(&scene), Vec::<String>::new());
     leave("many-lines", &scene);
-    let names: Vec<String> = (0..8).map(|i| format!("arm-with-a-long-name-{i}, concurrency {i}, prompt 128 tokens")).collect();
-    let scene = distribution(names.iter().enumerate().map(|(i, name)| (name.as_str(), tail(300, 10.0 * (i + 1) as f64 * (i + 1) as f64, i as u32))).collect()).scene();
+    let names: Vec<String> =
+        (0..8).map(|i| format!("arm-with-a-long-name-{i}, concurrency {i}, prompt 128 tokens")).collect();
+    let scene = distribution(
+        names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (name.as_str(), tail(300, 10.0 * (i + 1) as f64 * (i + 1) as f64, i as u32)))
+            .collect(),
+    )
+    .scene();
     assert_eq!(unreadable(&scene), Vec::<String>::new());
     leave("many-curves", &scene);
 }

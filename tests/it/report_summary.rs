@@ -32,7 +32,13 @@ fn counts(ok: usize, failed: usize) -> RowCounts {
     RowCounts { issued: ok + failed, ok, failed, cancelled: 0, shed: 0, warmup: 2 }
 }
 
-fn cell(arm: &str, workload: &str, swept: u32, metrics: Vec<(&'static str, Estimate)>, samples: Samples) -> CellSummary {
+fn cell(
+    arm: &str,
+    workload: &str,
+    swept: u32,
+    metrics: Vec<(&'static str, Estimate)>,
+    samples: Samples,
+) -> CellSummary {
     let decode = workload == "decode_scaling";
     CellSummary {
         arm: arm.to_owned(),
@@ -104,13 +110,24 @@ pub fn full_run() -> RunSummary {
         rows: counts(864, 0),
         superseded: 0,
         provenance: vec![
-            ("host".into(), vec![("cpu".into(), "AMD EPYC 9V74, 2 cores".into()), ("os".into(), "Debian 12, Linux 6.1".into())]),
+            (
+                "host".into(),
+                vec![("cpu".into(), "AMD EPYC 9V74, 2 cores".into()), ("os".into(), "Debian 12, Linux 6.1".into())],
+            ),
             ("build".into(), vec![("inferlab".into(), "0.1.0".into()), ("rustc".into(), "1.95.0".into())]),
             ("target kv-f32".into(), vec![("model".into(), "SmolLM2-135M-Instruct Q8_0".into())]),
         ],
         arms: vec![
-            ArmSummary { name: "kv-f32".into(), target: "in-process cpu".into(), differs: vec![("kv_dtype".into(), "f32".into())] },
-            ArmSummary { name: "kv-bf16".into(), target: "in-process cpu".into(), differs: vec![("kv_dtype".into(), "bf16".into())] },
+            ArmSummary {
+                name: "kv-f32".into(),
+                target: "in-process cpu".into(),
+                differs: vec![("kv_dtype".into(), "f32".into())],
+            },
+            ArmSummary {
+                name: "kv-bf16".into(),
+                target: "in-process cpu".into(),
+                differs: vec![("kv_dtype".into(), "bf16".into())],
+            },
         ],
         cells,
         comparisons: vec![Comparison {
