@@ -154,10 +154,13 @@ fn series(cells: &[&CellSummary], swept: Dimension, metric: &str) -> Vec<Series>
     series
 }
 
-/// The first of `wanted` that any cell has; where none has, the first name, so that the figure can say "no data".
-fn metric_of<'a>(cells: &[&CellSummary], wanted: &[&'a str]) -> &'a str {
-    let has = |name: &&&str| cells.iter().any(|cell| cell.metrics.contains_key(**name));
-    wanted.iter().find(has).or(wanted.first()).copied().unwrap_or_default()
+/// The first of `wanted` that any cell has, else any metric of the same family; where there is none, the first name, so that the
+/// figure can say "no data".
+fn metric_of(cells: &[&CellSummary], wanted: &[&'static str]) -> &'static str {
+    let names = || cells.iter().flat_map(|cell| cell.metrics.keys().copied());
+    let exact = wanted.iter().copied().find(|wanted| names().any(|name| name == *wanted));
+    let related = || wanted.iter().find_map(|wanted| names().find(|name| name.starts_with(wanted)));
+    exact.or_else(related).or(wanted.first().copied()).unwrap_or_default()
 }
 
 /// `n = 3 repeats a point`, or the span of n where it differs.

@@ -184,7 +184,8 @@ pub fn describe(name: &str) -> Described {
             meaning: "",
             better: Neither,
             rank: FAMILIES.len(),
-            primary: false,
+            // A rate nobody described is still a result.
+            primary: matches!(unit_in(stem), "tok/s" | "req/s"),
         },
     }
 }
