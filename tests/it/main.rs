@@ -2,5 +2,11 @@
 
 mod cli;
 mod engine_oracle;
+mod inert;
 mod pin;
 mod real_model;
+mod report_check;
+mod report_files;
+mod report_hostile;
+mod report_pictures;
+mod report_summary;
