@@ -79,8 +79,7 @@ impl Addresses {
         }
         base.set_fragment(None);
 
-        let mut segments: Vec<String> =
-            base.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
+        let mut segments: Vec<String> = base.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
         if let [.., a, b] = segments.as_slice()
             && a == "chat"
             && b == "completions"
@@ -141,7 +140,9 @@ mod tests {
     #[test]
     fn every_common_way_to_write_a_base_address_gives_one_chat_url() {
         let chat = |base: &str| endpoint_url(base).unwrap().to_string();
-        for base in ["http://h:1/v1", "http://h:1/v1/", " http://h:1//v1/ ", "http://h:1", "http://h:1/", "HTTP://h:1/v1"] {
+        for base in
+            ["http://h:1/v1", "http://h:1/v1/", " http://h:1//v1/ ", "http://h:1", "http://h:1/", "HTTP://h:1/v1"]
+        {
             assert_eq!(chat(base), "http://h:1/v1/chat/completions", "{base}");
         }
         assert_eq!(chat("http://h:1/v1/chat/completions"), "http://h:1/v1/chat/completions");

@@ -188,7 +188,9 @@ mod tests {
     fn members_of_a_wrong_type_never_lose_the_text_beside_them() {
         for odd in ["null", "true", "-1", "0.5", "\"x\"", "[1,[2]]", "{\"a\":{\"b\":1}}"] {
             for member in ["usage", "timings", "object", "message"] {
-                let json = format!(r#"{{"{member}":{odd},"choices":[{{"delta":{{"content":"t","tool_calls":{odd},"reasoning":{odd}}}}}]}}"#);
+                let json = format!(
+                    r#"{{"{member}":{odd},"choices":[{{"delta":{{"content":"t","tool_calls":{odd},"reasoning":{odd}}}}}]}}"#
+                );
                 let chunk: Chunk<'_> = serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}"));
                 let choice = chunk.choices.value.unwrap();
                 assert_eq!(choice.good().unwrap().delta.good().unwrap().content.some(), Some("t"), "{json}");

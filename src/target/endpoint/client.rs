@@ -33,11 +33,7 @@ pub(super) struct HttpClient {
 }
 
 impl HttpClient {
-    pub(super) fn new(
-        addresses: &Addresses,
-        key: Option<&Secret>,
-        timeouts: Timeouts,
-    ) -> Result<Self, EndpointError> {
+    pub(super) fn new(addresses: &Addresses, key: Option<&Secret>, timeouts: Timeouts) -> Result<Self, EndpointError> {
         // An error means that a provider was installed before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let authorization = match key {
@@ -234,7 +230,9 @@ impl HttpClient {
         let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
         if status.is_redirection() {
             let to = header(LOCATION).unwrap_or("an unnamed place");
-            return format!("{status}: redirects are not followed, the key would travel along; set the url to {to} if that is meant");
+            return format!(
+                "{status}: redirects are not followed, the key would travel along; set the url to {to} if that is meant"
+            );
         }
         let wait = header(reqwest::header::RETRY_AFTER).map(|s| format!(" (retry-after: {s})")).unwrap_or_default();
         if said.is_empty() { format!("{status}{wait}") } else { format!("{said}{wait}") }
@@ -270,7 +268,9 @@ impl Deadlines {
     fn first_byte_missed(&self, now: Instant, what: &str) -> (Outcome, String) {
         match self.total_missed(now) {
             Some(missed) => missed,
-            None => (Outcome::TimeoutFirstByte, format!("no {what} within {} ms", self.timeouts.first_byte.as_millis())),
+            None => {
+                (Outcome::TimeoutFirstByte, format!("no {what} within {} ms", self.timeouts.first_byte.as_millis()))
+            }
         }
     }
 

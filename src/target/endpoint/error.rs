@@ -14,7 +14,9 @@ pub enum EndpointError {
 
     /// `api_key_env` names a variable that is not set.
     #[error("the variable {variable} named by api_key_env is not set")]
-    #[diagnostic(help("set it in the environment of this command: {variable}=... inferlab run ...; its value reaches no file"))]
+    #[diagnostic(help(
+        "set it in the environment of this command: {variable}=... inferlab run ...; its value reaches no file"
+    ))]
     MissingKey {
         /// Name of the variable.
         variable: String,
@@ -49,7 +51,9 @@ pub enum EndpointError {
 
     /// The server refuses us or the first chat request.
     #[error("{url} refused a request: status {status}: {said}")]
-    #[diagnostic(help("401 and 403 ask for api_key_env; 404 often is a wrong path or model id; 400 names what it dislikes"))]
+    #[diagnostic(help(
+        "401 and 403 ask for api_key_env; 404 often is a wrong path or model id; 400 names what it dislikes"
+    ))]
     Refused {
         /// What was asked.
         url: String,

@@ -51,7 +51,15 @@ impl Endpoint {
         let addresses = Addresses::new(&settings.url)?;
         let http = HttpClient::new(&addresses, settings.api_key.as_ref(), settings.timeouts)?;
         let dialect = settings.dialect;
-        Ok(Self { settings, addresses, http, dialect, facts: TargetFacts::default(), overhead: None, warnings: Vec::new() })
+        Ok(Self {
+            settings,
+            addresses,
+            http,
+            dialect,
+            facts: TargetFacts::default(),
+            overhead: None,
+            warnings: Vec::new(),
+        })
     }
 
     /// Reaches the server and learns what it is, so that one that is away, loading or refusing ends the run before its start.

@@ -82,7 +82,9 @@ impl Endpoint {
                 facts.facts.push(("chat_template_sha256".to_owned(), hex));
             }
             // Only the file's name: the folder is the server's business.
-            if let Some(file) = props.get("model_path").and_then(Value::as_str).and_then(|p| p.rsplit(['/', '\\']).next()) {
+            if let Some(file) =
+                props.get("model_path").and_then(Value::as_str).and_then(|p| p.rsplit(['/', '\\']).next())
+            {
                 facts.facts.push(("model_file".to_owned(), file.to_owned()));
             }
         } else {
@@ -151,13 +153,7 @@ impl Endpoint {
     /// `overhead = usage.prompt_tokens - words`, every word being one token.
     async fn calibrate(&mut self) -> Result<(), EndpointError> {
         let request = Request {
-            key: RequestKey {
-                arm: String::new(),
-                cell: "calibration".to_owned(),
-                repeat: 0,
-                index: 0,
-                warmup: true,
-            },
+            key: RequestKey { arm: String::new(), cell: "calibration".to_owned(), repeat: 0, index: 0, warmup: true },
             prompt: Prompt::Chat(vec![Message {
                 role: "user".to_owned(),
                 content: calibration_prompt(CALIBRATION_WORDS),
@@ -168,8 +164,7 @@ impl Endpoint {
             ignore_eos: true,
             seed: 1,
         };
-        let mut seen =
-            Observation { record: RequestRecord::planned(&request, 0), text: ResponseText::default() };
+        let mut seen = Observation { record: RequestRecord::planned(&request, 0), text: ResponseText::default() };
         self.submit(&request, &Clock::start(), &mut seen).await;
         let row = seen.record;
         let url = shown(&self.addresses.chat);
@@ -188,7 +183,9 @@ impl Endpoint {
         self.overhead = row.usage_prompt_tokens.and_then(|n| n.checked_sub(CALIBRATION_WORDS));
         match self.overhead {
             Some(n) => self.facts.facts.push(("template_overhead_tokens".to_owned(), n.to_string())),
-            None => self.warnings.push("the server reports no usable prompt_tokens; prompt lengths are not known".to_owned()),
+            None => self
+                .warnings
+                .push("the server reports no usable prompt_tokens; prompt lengths are not known".to_owned()),
         }
         if row.streamed == Some(false) {
             self.warnings.push("the server answers without a stream: there are no token times".to_owned());
@@ -241,11 +238,19 @@ fn listed_models(list: &Value) -> Vec<ListedModel> {
         let aliases = entry.get("aliases").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         ids.extend(aliases.iter().filter_map(Value::as_str).map(str::to_owned));
         let at = |path: &str| entry.pointer(path).and_then(count);
-        let facts = [("/meta/n_ctx_train", "trained_context"), ("/meta/n_vocab", "vocabulary"), ("/meta/n_params", "parameters")];
+        let facts = [
+            ("/meta/n_ctx_train", "trained_context"),
+            ("/meta/n_vocab", "vocabulary"),
+            ("/meta/n_params", "parameters"),
+        ];
         let facts = facts.iter().filter_map(|(path, name)| {
             entry.pointer(path).filter(|v| v.is_u64()).map(|value| ((*name).to_owned(), value.to_string()))
         });
-        models.push(ListedModel { context: at("/max_model_len").or_else(|| at("/meta/n_ctx")), facts: facts.collect(), ids });
+        models.push(ListedModel {
+            context: at("/max_model_len").or_else(|| at("/meta/n_ctx")),
+            facts: facts.collect(),
+            ids,
+        });
     }
     models
 }

@@ -379,7 +379,9 @@ mod tests {
 
     #[test]
     fn every_split_of_a_mixed_stream_gives_the_same_events() {
-        let bytes = "data: {\"a\":\r\ndata: \u{4e16}}\r\n\r\n: c\r\rdata:x\n\nevent: e\rdata: y\r\n\r\ndata: [DONE]\n\ndata: t".as_bytes();
+        let bytes =
+            "data: {\"a\":\r\ndata: \u{4e16}}\r\n\r\n: c\r\rdata:x\n\nevent: e\rdata: y\r\n\r\ndata: [DONE]\n\ndata: t"
+                .as_bytes();
         let whole = read(&[bytes]);
         assert_eq!(whole, ["|{\"a\":\n\u{4e16}}", "~", "|x", "e|y", "|[DONE]", "tail |t"]);
         for cut in 0..=bytes.len() {
