@@ -198,6 +198,11 @@ async fn receive(socket: &mut TcpStream, connection: usize) -> Option<Received> 
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
             return None;
         }
+        // A TLS hello on a plain port: servers answer that it is no HTTP.
+        if bytes[0] == 0x16 {
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
+            return None;
+        }
     };
     let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
     let length = head

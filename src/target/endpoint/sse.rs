@@ -83,12 +83,13 @@ impl SseParser {
         self.partial.capacity() + self.data.capacity() + self.kind.capacity()
     }
 
-    /// Takes the next bytes and hands out what they complete. `on` stops the parsing with `Break`; bytes after that are lost.
+    /// Takes the next bytes and hands out what they complete. `on` stops the parsing with `Break`: then the number of bytes read
+    /// until there comes back, and the rest is lost.
     pub fn push(
         &mut self,
         bytes: &[u8],
         mut on: impl FnMut(SseItem<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, SseTooLong> {
+    ) -> Result<ControlFlow<usize>, SseTooLong> {
         if self.too_long {
             return Err(self.refuse());
         }
@@ -129,7 +130,7 @@ impl SseParser {
                 flow
             };
             if flow.is_break() {
-                return Ok(flow);
+                return Ok(ControlFlow::Break(bytes.len() - rest.len()));
             }
         }
         if let Some(data) = held {

@@ -125,15 +125,22 @@ impl StreamReader {
         }
         self.first_byte.get_or_insert(t);
         self.last_byte = Some(t);
-        let room = ERROR_READ_BYTES - self.head.len().min(ERROR_READ_BYTES);
+        let before = self.head.len();
+        let room = ERROR_READ_BYTES - before.min(ERROR_READ_BYTES);
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.state.progress = false;
+        let mut bytes = bytes;
         if self.form == Form::Unknown {
-            self.sniff(bytes);
+            bytes = self.sniff(bytes);
         }
         match self.form {
             Form::Json => self.push_json(bytes),
-            Form::Unknown | Form::Events => self.push_events(bytes, t),
+            Form::Unknown | Form::Events => {
+                // What follows the end in the same read is no part of the stream.
+                if let ControlFlow::Break(read) = self.push_events(bytes, t) {
+                    self.head.truncate(before + read);
+                }
+            }
         }
         Step { progress: self.state.progress, ended: self.ended() }
     }
@@ -143,17 +150,17 @@ impl StreamReader {
     }
 
     /// No line of an event stream starts with a brace, so the first byte that is not blank tells what the body is, whatever the
-    /// content type says.
-    fn sniff(&mut self, bytes: &[u8]) {
+    /// content type says. Gives back the bytes without the blanks before a JSON body.
+    fn sniff<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let blank = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n' | 0xEF | 0xBB | 0xBF);
-        match bytes.iter().find(|b| !blank(b)) {
-            None => {}
-            Some(b'{') => {
-                self.form = Form::Json;
-                self.state.answer = Answer::whole();
-            }
-            Some(_) => self.form = Form::Events,
+        let Some(start) = bytes.iter().position(|b| !blank(b)) else { return bytes };
+        if bytes[start] != b'{' {
+            self.form = Form::Events;
+            return bytes;
         }
+        self.form = Form::Json;
+        self.state.answer = Answer::whole();
+        &bytes[start..]
     }
 
     fn push_json(&mut self, bytes: &[u8]) {
@@ -165,7 +172,7 @@ impl StreamReader {
         self.body.extend_from_slice(bytes);
     }
 
-    fn push_events(&mut self, bytes: &[u8], t: TimestampNs) {
+    fn push_events(&mut self, bytes: &[u8], t: TimestampNs) -> ControlFlow<usize> {
         let state = &mut self.state;
         let pushed = self.sse.push(bytes, |item| {
             match item {
@@ -178,9 +185,10 @@ impl StreamReader {
                 ControlFlow::Continue(())
             }
         });
-        if let Err(too_long) = pushed {
+        pushed.unwrap_or_else(|too_long| {
             state.over_limit = Some(too_long.to_string());
-        }
+            ControlFlow::Continue(())
+        })
     }
 
     /// The outcome of a body that ended in `end`, and its cause where it is not `ok`.
@@ -217,8 +225,7 @@ impl StreamReader {
 
     fn close_json(&mut self) {
         let body = std::mem::take(&mut self.body);
-        let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body);
-        let text = self.state.decode(body);
+        let text = self.state.decode(&body);
         self.state.read(&text, TimestampNs::default());
     }
 
