@@ -120,16 +120,20 @@ fn every_wire_case_from_public_reports_gives_its_stated_outcome_over_a_socket() 
 #[test]
 fn each_deadline_has_its_own_word() {
     let short = MS(150);
-    let cases: [(&str, fn(&mut Timeouts, Duration), &str); 5] = [
-        ("silence.wire.json", |t, d| t.first_byte = d, "timeout_first_byte"),
-        ("headers_then_silence.wire.json", |t, d| t.first_byte = d, "timeout_first_byte"),
-        ("stall_after_two.wire.json", |t, d| t.idle = d, "timeout_idle"),
-        ("keepalives_for_ever.wire.json", |t, d| t.idle = d, "timeout_idle"),
-        ("drip.wire.json", |t, d| t.total = 3 * d, "timeout_total"),
+    let cases = [
+        ("silence.wire.json", "timeout_first_byte"),
+        ("headers_then_silence.wire.json", "timeout_first_byte"),
+        ("stall_after_two.wire.json", "timeout_idle"),
+        ("keepalives_for_ever.wire.json", "timeout_idle"),
+        ("drip.wire.json", "timeout_total"),
     ];
-    for (file, shorten, word) in cases {
+    for (file, word) in cases {
         let server = WireServer::replay(wire(file));
-        let seen = ask_once(with(&server.url(), |t| shorten(t, short)));
+        let seen = ask_once(with(&server.url(), |t| match word {
+            "timeout_first_byte" => t.first_byte = short,
+            "timeout_idle" => t.idle = short,
+            _ => t.total = 3 * short,
+        }));
         let row = &seen.record;
         assert_eq!(row.outcome.word(), word, "{file}: {row:?}");
         assert!(row.error.is_some() && row.end_ns > row.sent_ns, "{file}: {row:?}");
@@ -328,6 +332,40 @@ fn a_connection_is_used_again_and_the_row_says_so() {
     assert_eq!(new, [Some(true), Some(false), Some(false), Some(false)]);
     let used: Vec<usize> = server.received().iter().map(|r| r.connection).collect();
     assert_eq!(used, [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_server_that_closes_after_each_stream_without_a_word_is_asked_on_new_connections() {
+    let server = WireServer::start(|request| match request.method.as_str() {
+        "GET" => Reply::json(200, "{}"),
+        _ => Reply { end: End::KeepThenClose, ..Reply::sse(plain()) },
+    });
+    block_on(async {
+        let endpoint = Endpoint::connect(patient(&server.url())).await.unwrap();
+        assert!(endpoint.facts().facts.iter().any(|(name, _)| name == "connection"));
+        for n in 0..50 {
+            let row = ask(&endpoint).await.record;
+            // The first uses the connection of the last question of the probe.
+            assert_eq!((row.outcome, row.new_connection), (Outcome::Ok, Some(n > 0)), "{:?}", row.error);
+        }
+    });
+    let last = server.received().pop().unwrap();
+    assert!(last.head.to_ascii_lowercase().contains("connection: close"), "{}", last.head);
+}
+
+#[test]
+fn a_server_that_keeps_its_connections_is_asked_on_one() {
+    let server = WireServer::start(|request| match request.method.as_str() {
+        "GET" => Reply::json(200, "{}"),
+        _ => Reply::sse(plain()),
+    });
+    block_on(async {
+        let endpoint = Endpoint::connect(patient(&server.url())).await.unwrap();
+        for _ in 0..5 {
+            assert_eq!(ask(&endpoint).await.record.new_connection, Some(false));
+        }
+    });
+    assert!(server.received().iter().all(|request| request.connection == 0));
 }
 
 #[test]

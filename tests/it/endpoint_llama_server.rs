@@ -2,6 +2,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use inferlab::record::{FirstChunkSource, Outcome};
@@ -13,10 +14,14 @@ use serde_json::Value;
 
 use crate::endpoint_stream::{nothing_seen, request};
 
+/// One server at a time: two of them on a small machine only wait for each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// A server that does not outlive the test, whatever happens in it.
 struct LlamaServer {
     child: Child,
     port: u16,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Drop for LlamaServer {
@@ -37,6 +42,7 @@ impl LlamaServer {
             path
         };
         let (binary, model) = (variable("INFERLAB_TEST_LLAMA_SERVER")?, variable("INFERLAB_TEST_SMOLLM2")?);
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(&binary);
         command.arg("-m").arg(&model);
@@ -45,7 +51,7 @@ impl LlamaServer {
         // Its shared libraries lie beside it.
         command.env("LD_LIBRARY_PATH", binary.parent().unwrap());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Some(Self { child, port })
+        Some(Self { child, port, _turn: turn })
     }
 
     fn settings(&self) -> EndpointSettings {
@@ -139,7 +145,15 @@ fn a_real_llama_cpp_server_is_known_counted_and_measured() {
         for index in 0..3 {
             rows.push(ask(&endpoint, &clock, &chat(index, content, 24)).await);
         }
-        let predicted = server.counter("llamacpp:tokens_predicted_total").await - before;
+        // The server counts a request a moment after its last byte.
+        let mut predicted = 0.0;
+        for _ in 0..100 {
+            predicted = server.counter("llamacpp:tokens_predicted_total").await - before;
+            if predicted >= 72.0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         assert_eq!(predicted, 72.0, "the server's counter agrees with the lengths asked for");
         let counted = u32::try_from(server.count(content).await).unwrap();
         for seen in &rows {
@@ -161,8 +175,13 @@ fn a_real_llama_cpp_server_is_known_counted_and_measured() {
             assert_eq!(row.first_chunk_tokens_source, Some(FirstChunkSource::None));
             assert_eq!(seen.text, rows[0].text, "greedy, one after another");
         }
-        // The probe's connection is used on, and none was opened since.
-        assert!(rows.iter().all(|seen| seen.record.new_connection == Some(false)));
+        // This server closes its connection after each stream without saying so; the endpoint found that out. The first request
+        // still uses the connection of the last question of the probe.
+        assert!(rows[1..].iter().all(|seen| seen.record.new_connection == Some(true)));
+        for index in 0..20 {
+            let row = ask(&endpoint, &clock, &chat(index, "Hi.", 2)).await.record;
+            assert_eq!(row.outcome, Outcome::Ok, "{row:?}");
+        }
     });
 }
 

@@ -21,6 +21,8 @@ pub enum End {
     HangBeforeHeaders,
     /// Chunked, complete; the connection takes the next request.
     Keep,
+    /// Chunked, complete, and closed right after it although the headers promised more.
+    KeepThenClose,
     /// Chunked, closed without the last chunk: cut below HTTP.
     CutChunked,
     /// Closed in the middle of the headers.
@@ -224,7 +226,7 @@ async fn reply(socket: &mut TcpStream, reply: &Reply) -> Option<()> {
     if reply.end == End::HangBeforeHeaders {
         return hang(socket).await;
     }
-    let chunked = matches!(reply.end, End::Keep | End::CutChunked);
+    let chunked = matches!(reply.end, End::Keep | End::KeepThenClose | End::CutChunked);
     let mut head = format!("HTTP/1.1 {} Replayed\r\n", reply.status);
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
@@ -251,6 +253,10 @@ async fn reply(socket: &mut TcpStream, reply: &Reply) -> Option<()> {
         }
     }
     match reply.end {
+        End::KeepThenClose => {
+            let _ = socket.write_all(b"0\r\n\r\n").await;
+            None
+        }
         End::Keep => socket.write_all(b"0\r\n\r\n").await.ok(),
         End::Hang => hang(socket).await,
         End::Rst => {

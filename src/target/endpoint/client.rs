@@ -5,7 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION,
+};
 use reqwest::{Client, Response, Url};
 
 use super::address::Addresses;
@@ -30,6 +32,17 @@ pub(super) struct HttpClient {
     client: Client,
     authorization: Option<HeaderValue>,
     timeouts: Timeouts,
+    /// Each stream asks for its connection to be closed.
+    one_shot: bool,
+}
+
+/// A small document.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+    /// A connection was opened for it.
+    pub(super) new_connection: bool,
 }
 
 impl HttpClient {
@@ -59,16 +72,22 @@ impl HttpClient {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|e| EndpointError::Client { cause: causes(&e) })?;
-        Ok(Self { client, authorization, timeouts })
+        Ok(Self { client, authorization, timeouts, one_shot: false })
     }
 
-    /// Asks `url` for a small document: its status and at most `limit` bytes of its body.
-    pub(super) async fn get(&self, url: &Url, limit: usize, within: Duration) -> Result<(u16, Vec<u8>), String> {
-        let exchange = async {
-            let mut request = self.client.get(url.clone()).header(ACCEPT, "application/json");
-            if let Some(key) = &self.authorization {
-                request = request.header(AUTHORIZATION, key.clone());
-            }
+    /// Opens a connection for each stream from now on.
+    pub(super) fn close_after_each_stream(&mut self) {
+        self.one_shot = true;
+    }
+
+    /// Asks `url` for a small document, of which at most `limit` bytes are kept.
+    pub(super) async fn get(&self, url: &Url, limit: usize, within: Duration) -> Result<Document, String> {
+        let mut request = self.client.get(url.clone()).header(ACCEPT, "application/json");
+        if let Some(key) = &self.authorization {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        let connecting = Arc::new(Connecting::default());
+        let exchange = Arc::clone(&connecting).watch(async {
             let mut response = request.send().await.map_err(|e| causes(&e))?;
             let mut body = Vec::new();
             while let Some(bytes) = response.chunk().await.map_err(|e| causes(&e))? {
@@ -78,8 +97,8 @@ impl HttpClient {
                     break;
                 }
             }
-            Ok((response.status().as_u16(), body))
-        };
+            Ok(Document { status: response.status().as_u16(), body, new_connection: connecting.opened() })
+        });
         match tokio::time::timeout(within, exchange).await {
             Ok(answer) => answer,
             Err(_) => Err(format!("no answer within {} ms", within.as_millis())),
@@ -97,6 +116,9 @@ impl HttpClient {
             .body(body);
         if let Some(key) = &self.authorization {
             request = request.header(AUTHORIZATION, key.clone());
+        }
+        if self.one_shot {
+            request = request.header(CONNECTION, "close");
         }
         let connecting = Arc::new(Connecting::default());
         let deadlines = Deadlines { sent: flight.start(), timeouts: self.timeouts };
@@ -124,8 +146,8 @@ impl HttpClient {
         let mut response = match response {
             Ok(response) => response,
             Err(error) => {
-                if connecting.opened() {
-                    flight.seen.record.new_connection = Some(true);
+                if connecting.opened() || !error.is_connect() {
+                    flight.seen.record.new_connection = Some(connecting.opened());
                 }
                 let outcome = match (error.is_connect(), error.is_timeout()) {
                     (true, true) => Outcome::TimeoutConnect,
@@ -133,7 +155,11 @@ impl HttpClient {
                     // The connection stood and broke, or what came over it was not HTTP.
                     (false, _) => Outcome::Reset,
                 };
-                return flight.finish(outcome, Some(causes(&error)), now);
+                let mut said = causes(&error);
+                if outcome == Outcome::Reset && !connecting.opened() {
+                    said += " (on a connection that had been used before)";
+                }
+                return flight.finish(outcome, Some(said), now);
             }
         };
         let row = &mut flight.seen.record;

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::Endpoint;
 use super::address::shown;
+use super::client::Document;
 use super::error::EndpointError;
 use super::settings::Dialect;
 use super::stream::shorten;
@@ -18,6 +19,8 @@ use crate::units::Clock;
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Model lists of gateways are long.
 const PROBE_BYTES: usize = 4 << 20;
+/// Time for a server to close its connection after a stream.
+const CLOSE_TIME: Duration = Duration::from_millis(30);
 /// Words of the calibration prompt.
 const CALIBRATION_WORDS: u32 = 16;
 
@@ -103,6 +106,7 @@ impl Endpoint {
         self.facts = facts;
 
         self.calibrate().await?;
+        self.watch_connection().await;
         let warnings = std::mem::take(&mut self.warnings);
         self.facts.facts.extend(warnings.iter().map(|w| ("warning".to_owned(), w.clone())));
         self.warnings = warnings;
@@ -115,12 +119,14 @@ impl Endpoint {
         let url = shown(&self.addresses.models);
         match self.http.get(&self.addresses.models, PROBE_BYTES, self.probe_time()).await {
             Err(cause) => Err(EndpointError::Unreachable { url, cause: self.clean(&cause) }),
-            Ok((status @ (401 | 403 | 407), body)) => {
+            Ok(Document { status: status @ (401 | 403 | 407), body, .. }) => {
                 Err(EndpointError::Refused { url, status, said: self.clean_body(&body) })
             }
-            Ok((503, body)) => Err(EndpointError::NotReady { url, status: 503, said: self.clean_body(&body) }),
+            Ok(Document { status: 503, body, .. }) => {
+                Err(EndpointError::NotReady { url, status: 503, said: self.clean_body(&body) })
+            }
+            Ok(Document { status: 200, body, .. }) => Ok(serde_json::from_slice(&body).ok()),
             // Not every server has a list.
-            Ok((200, body)) => Ok(serde_json::from_slice(&body).ok()),
             Ok(_) => Ok(None),
         }
     }
@@ -128,7 +134,7 @@ impl Endpoint {
     async fn ask_health(&self) -> Result<(), EndpointError> {
         // Only a plain "not yet" counts; many servers have no such page.
         match self.http.get(&self.addresses.health, ERROR_BYTES, self.probe_time()).await {
-            Ok((503, body)) => Err(EndpointError::NotReady {
+            Ok(Document { status: 503, body, .. }) => Err(EndpointError::NotReady {
                 url: shown(&self.addresses.health),
                 status: 503,
                 said: self.clean_body(&body),
@@ -139,7 +145,7 @@ impl Endpoint {
 
     async fn ask_props(&self) -> Option<Value> {
         match self.http.get(&self.addresses.props, PROBE_BYTES, self.probe_time()).await {
-            Ok((200, body)) => serde_json::from_slice(&body).ok(),
+            Ok(Document { status: 200, body, .. }) => serde_json::from_slice(&body).ok(),
             _ => None,
         }
     }
@@ -191,6 +197,19 @@ impl Endpoint {
             self.warnings.push("the server answers without a stream: there are no token times".to_owned());
         }
         Ok(())
+    }
+
+    /// Finds out whether the server closes its connection after a stream without announcing it, as llama.cpp does within 0.1 ms.
+    ///
+    /// A closed loop would send its next request into the closing connection and see a reset that no user of the server would.
+    async fn watch_connection(&mut self) {
+        tokio::time::sleep(CLOSE_TIME).await;
+        let again = self.http.get(&self.addresses.health, ERROR_BYTES, self.probe_time()).await;
+        if self.dialect == Dialect::LlamaCpp || again.is_ok_and(|document| document.new_connection) {
+            self.http.close_after_each_stream();
+            let how = "one a request: the server closes it after each stream";
+            self.facts.facts.push(("connection".to_owned(), how.to_owned()));
+        }
     }
 
     fn clean(&self, said: &str) -> String {
