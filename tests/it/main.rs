@@ -1,6 +1,9 @@
 //! Every integration test, in one binary.
 
 mod cli;
+mod endpoint_client;
+mod endpoint_llama_server;
+mod endpoint_stream;
 mod engine_oracle;
 mod inert;
 mod pin;
@@ -10,3 +13,4 @@ mod report_files;
 mod report_hostile;
 mod report_pictures;
 mod report_summary;
+mod wire;
