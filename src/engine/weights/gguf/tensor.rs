@@ -1,8 +1,8 @@
 //! Tensor types and entries of the tensor table.
 use super::cursor::Cursor;
 use super::error::GgufError;
-use crate::engine::weights::error::shown;
 use crate::engine::weights::matrix::WeightFormat;
+use crate::engine::weights::shown;
 
 /// Dimensions a tensor may have (`GGML_MAX_DIMS`).
 const MOST_DIMENSIONS: usize = 4;

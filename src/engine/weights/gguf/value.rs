@@ -3,7 +3,7 @@ use std::fmt;
 
 use super::cursor::Cursor;
 use super::error::GgufError;
-use crate::engine::weights::error::shown;
+use crate::engine::weights::shown;
 
 /// Arrays in arrays that are followed; converters write none.
 const MOST_NESTING: usize = 4;
