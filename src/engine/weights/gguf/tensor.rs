@@ -1,8 +1,8 @@
 //! Tensor types and entries of the tensor table.
 use super::cursor::Cursor;
 use super::error::GgufError;
-use crate::engine::weights::error::shown;
 use crate::engine::weights::matrix::WeightFormat;
+use crate::engine::weights::{Shown, shown};
 
 /// Dimensions a tensor may have (`GGML_MAX_DIMS`).
 const MOST_DIMENSIONS: usize = 4;
@@ -117,25 +117,26 @@ impl<'a> Tensor<'a> {
         let at = cursor.at();
         let name = Self::read_name(cursor)?;
         let shown_name = || shown(name.as_bytes());
+        let lazy = Shown(name.as_bytes());
         let dims_at = cursor.at();
-        let found = cursor.u32(format_args!("the number of dimensions of tensor `{}`", shown_name()))?;
+        let found = cursor.u32(format_args!("the number of dimensions of tensor `{lazy}`"))?;
         let n_dims = usize::try_from(found)
             .ok()
             .filter(|&n| n <= MOST_DIMENSIONS)
             .ok_or_else(|| GgufError::Dimensions { tensor: shown_name(), found, most: MOST_DIMENSIONS, at: dims_at })?;
         let mut dims = [1; MOST_DIMENSIONS];
         for dim in &mut dims[..n_dims] {
-            *dim = cursor.u64(format_args!("the dimensions of tensor `{}`", shown_name()))?;
+            *dim = cursor.u64(format_args!("the dimensions of tensor `{lazy}`"))?;
         }
         let sizes = || format!("{:?}", &dims[..n_dims]);
         if dims.contains(&0) {
             return Err(GgufError::ZeroDimension { tensor: shown_name(), dims: sizes(), at: dims_at });
         }
         let type_at = cursor.at();
-        let id = cursor.u32(format_args!("the type of tensor `{}`", shown_name()))?;
+        let id = cursor.u32(format_args!("the type of tensor `{lazy}`"))?;
         let kind =
             TensorType::from_id(id).ok_or_else(|| GgufError::TensorType { tensor: shown_name(), id, at: type_at })?;
-        let offset = cursor.u64(format_args!("the offset of tensor `{}`", shown_name()))?;
+        let offset = cursor.u64(format_args!("the offset of tensor `{lazy}`"))?;
         let columns = dims[0];
         if !columns.is_multiple_of(kind.block) {
             let (kind, block) = (kind.name, kind.block);
