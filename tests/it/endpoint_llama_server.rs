@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use inferlab::record::{FirstChunkSource, Outcome};
 use inferlab::request::{Message, Prompt, Request};
-use inferlab::target::endpoint::{Dialect, Endpoint, EndpointError, EndpointSettings};
+use inferlab::target::config::Dialect;
+use inferlab::target::endpoint::{Endpoint, EndpointError, EndpointSettings};
 use inferlab::target::{Observation, Target};
 use inferlab::units::Clock;
 use serde_json::Value;
@@ -191,7 +192,11 @@ fn two_at_once_on_a_real_llama_cpp_server_and_a_prompt_that_does_not_fit() {
     block_on(async {
         let mut settings = server.settings();
         settings.chunk_counts = true;
+        settings.prefix = "run 7f3a91".to_owned();
         let endpoint = Rc::new(server.connect(settings).await);
+        // With the prefix counted in, a prompt of known words has a known length before it is sent.
+        let overhead = endpoint.overhead_tokens().unwrap();
+        assert_eq!(overhead as usize + 5, server.count("run 7f3a91 by this with you it").await);
         let clock = Clock::start();
         let mut lanes = tokio::task::JoinSet::new();
         for lane in 0..4_u32 {

@@ -2,6 +2,7 @@
 
 mod cli;
 mod endpoint_client;
+mod endpoint_connect;
 mod endpoint_llama_server;
 mod endpoint_stream;
 mod engine_oracle;

@@ -1,8 +1,9 @@
 //! The body of a chat request: every sampler field is always sent, so that no default of a server hides in a result.
 use serde::Serialize;
 
-use super::settings::{Dialect, EndpointSettings};
+use super::settings::EndpointSettings;
 use crate::request::{Message, Prompt, Request};
+use crate::target::config::Dialect;
 
 #[derive(Serialize)]
 struct ChatBody<'a> {
@@ -90,7 +91,7 @@ mod tests {
             "max_tokens": 9, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
             "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": 5, "ignore_eos": true,
         });
-        assert_eq!(json(Dialect::OpenAi, |s| s.chunk_counts = true), want);
+        assert_eq!(json(Dialect::Openai, |s| s.chunk_counts = true), want);
         assert_eq!(json(Dialect::Auto, |_| ()), want);
     }
 
@@ -105,6 +106,6 @@ mod tests {
     #[test]
     fn token_ids_are_no_chat() {
         let settings = EndpointSettings::new("http://h/v1", "m");
-        assert_eq!(chat_body(&settings, Dialect::OpenAi, &request(Prompt::TokenIds(vec![1]))), None);
+        assert_eq!(chat_body(&settings, Dialect::Openai, &request(Prompt::TokenIds(vec![1]))), None);
     }
 }

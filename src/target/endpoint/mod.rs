@@ -19,10 +19,11 @@ mod stream;
 pub use address::{UrlError, endpoint_url};
 pub use error::EndpointError;
 pub use secret::Secret;
-pub use settings::{Dialect, EndpointSettings, Timeouts};
+pub use settings::{EndpointSettings, Timeouts};
 pub use sse::{SseItem, SseParser, SseTail, SseTooLong};
 pub use stream::{BodyEnd, MAX_BODY_BYTES, MAX_ERROR_BYTES, MAX_EVENT_BYTES, Step, StreamReader};
 
+use super::config::Dialect;
 use super::{Observation, PromptCount, Target, TargetFacts};
 use crate::record::Outcome;
 use crate::request::{Message, Request};
@@ -78,7 +79,7 @@ impl Endpoint {
         &self.warnings
     }
 
-    /// Tokens the chat template adds to a prompt of one user message, where the server told.
+    /// Tokens that the chat template and `settings.prefix` add to a prompt of one user message, where the server told.
     pub fn overhead_tokens(&self) -> Option<u32> {
         self.overhead
     }

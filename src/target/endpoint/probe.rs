@@ -8,10 +8,10 @@ use super::Endpoint;
 use super::address::shown;
 use super::client::Document;
 use super::error::EndpointError;
-use super::settings::Dialect;
 use super::stream::shorten;
 use crate::record::{Outcome, RequestRecord, ResponseText};
 use crate::request::{Message, Prompt, Request, RequestKey, Sampling};
+use crate::target::config::Dialect;
 use crate::target::{Observation, Target, TargetFacts};
 use crate::units::Clock;
 
@@ -24,9 +24,10 @@ const CLOSE_TIME: Duration = Duration::from_millis(30);
 /// Words of the calibration prompt.
 const CALIBRATION_WORDS: u32 = 16;
 
-/// `n` words that every byte-pair and sentence-piece vocabulary in use holds as one token each.
-fn calibration_prompt(n: u32) -> String {
-    vec!["the"; n as usize].join(" ")
+/// `prefix` and `n` words that every byte-pair and sentence-piece vocabulary in use holds as one token each with the space before
+/// it; the prompts of the workloads are built alike.
+fn calibration_prompt(prefix: &str, n: u32) -> String {
+    format!("{prefix}{}", " the".repeat(n as usize))
 }
 
 impl Endpoint {
@@ -95,7 +96,7 @@ impl Endpoint {
                 self.warnings.push("the suite says llama_cpp, but /props of the server has no build_info".to_owned());
             }
             if self.dialect == Dialect::Auto {
-                self.dialect = Dialect::OpenAi;
+                self.dialect = Dialect::Openai;
             }
         }
         if let Some(slots) = facts.effective_concurrency.filter(|&slots| slots < self.settings.concurrency) {
@@ -156,13 +157,13 @@ impl Endpoint {
 
     /// One request for one token: proves that the model answers, and tells how many tokens its template adds.
     ///
-    /// `overhead = usage.prompt_tokens - words`, every word being one token.
+    /// `overhead = usage.prompt_tokens - words`, every word being one token; the prefix of all prompts counts as overhead.
     async fn calibrate(&mut self) -> Result<(), EndpointError> {
         let request = Request {
             key: RequestKey { arm: String::new(), cell: "calibration".to_owned(), repeat: 0, index: 0, warmup: true },
             prompt: Prompt::Chat(vec![Message {
                 role: "user".to_owned(),
-                content: calibration_prompt(CALIBRATION_WORDS),
+                content: calibration_prompt(&self.settings.prefix, CALIBRATION_WORDS),
             }]),
             prompt_tokens_planned: None,
             sampling: Sampling::default(),
@@ -188,7 +189,7 @@ impl Endpoint {
         }
         self.overhead = row.usage_prompt_tokens.and_then(|n| n.checked_sub(CALIBRATION_WORDS));
         match self.overhead {
-            Some(n) => self.facts.facts.push(("template_overhead_tokens".to_owned(), n.to_string())),
+            Some(n) => self.facts.facts.push(("template_and_prefix_tokens".to_owned(), n.to_string())),
             None => self
                 .warnings
                 .push("the server reports no usable prompt_tokens; prompt lengths are not known".to_owned()),

@@ -1,7 +1,9 @@
 //! Everything an endpoint needs to know, resolved to single values.
 use std::time::Duration;
 
+use super::error::EndpointError;
 use super::secret::Secret;
+use crate::target::config::{Dialect, EndpointConfig, TimeoutsConfig};
 
 /// How long each stage of a request may take. Each has its own outcome word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,31 +20,14 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        let s = Duration::from_secs;
-        Self { connect: s(5), first_byte: s(600), idle: s(60), total: s(1800) }
+        TimeoutsConfig::default().into()
     }
 }
 
-/// What a server speaks beyond plain OpenAI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dialect {
-    /// Found out by asking.
-    #[default]
-    Auto,
-    /// Nothing beyond OpenAI chat.
-    OpenAi,
-    /// llama.cpp server: `cache_prompt`, `timings`, `/props`.
-    LlamaCpp,
-}
-
-impl Dialect {
-    /// The word of the contract.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::OpenAi => "openai",
-            Self::LlamaCpp => "llama_cpp",
-        }
+impl From<TimeoutsConfig> for Timeouts {
+    fn from(config: TimeoutsConfig) -> Self {
+        let TimeoutsConfig { connect, first_byte, idle, total } = config;
+        Self { connect: connect.0, first_byte: first_byte.0, idle: idle.0, total: total.0 }
     }
 }
 
@@ -66,6 +51,9 @@ pub struct EndpointSettings {
     pub chunk_counts: bool,
     /// Most requests in flight, to check the limit of open files before the start.
     pub concurrency: u32,
+    /// What every prompt starts with (the nonce of the run); the calibration request carries it too, so that its tokens are part
+    /// of the overhead.
+    pub prefix: String,
 }
 
 impl EndpointSettings {
@@ -80,6 +68,45 @@ impl EndpointSettings {
             cold: true,
             chunk_counts: false,
             concurrency: 1,
+            prefix: String::new(),
         }
+    }
+
+    /// Settings of an arm; the key is read from the environment now.
+    pub fn from_config(config: &EndpointConfig, concurrency: u32, nonce: &str) -> Result<Self, EndpointError> {
+        let api_key = config.api_key_env.as_deref().map(Secret::from_env).transpose()?;
+        Ok(Self {
+            api_key,
+            timeouts: config.timeouts.into(),
+            dialect: config.dialect,
+            concurrency,
+            prefix: nonce.to_owned(),
+            ..Self::new(&config.url, &config.model)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::config::Endpoint;
+
+    #[test]
+    fn settings_of_an_arm_take_every_key_of_the_suite() {
+        let yaml = "{url: 'http://h:1/v1', model: m, dialect: llama_cpp, timeouts: {idle: 7s}}";
+        let config = serde_yaml::from_str::<Endpoint>(yaml).unwrap().resolve().unwrap();
+        let settings = EndpointSettings::from_config(&config, 8, "n1").unwrap();
+        assert_eq!((settings.url.as_str(), settings.model.as_str(), settings.concurrency), ("http://h:1/v1", "m", 8));
+        assert_eq!((settings.dialect, settings.prefix.as_str()), (Dialect::LlamaCpp, "n1"));
+        assert_eq!(settings.timeouts, Timeouts { idle: Duration::from_secs(7), ..Timeouts::default() });
+        assert!(settings.cold && settings.api_key.is_none());
+    }
+
+    #[test]
+    fn a_suite_that_names_an_unset_key_variable_is_refused() {
+        let yaml = "{url: 'http://h:1/v1', model: m, api_key_env: INFERLAB_TEST_SURELY_UNSET_KEY}";
+        let config = serde_yaml::from_str::<Endpoint>(yaml).unwrap().resolve().unwrap();
+        let error = EndpointSettings::from_config(&config, 1, "").unwrap_err();
+        assert!(matches!(error, EndpointError::MissingKey { variable } if variable.ends_with("UNSET_KEY")));
     }
 }
