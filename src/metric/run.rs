@@ -13,18 +13,18 @@ use crate::record::{LoggedRun, Outcome, OutcomeGroup, RequestRecord};
 pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
     let plan = &run.header.plan;
     let live = run.live_rows();
-    let rows: BTreeMap<(&str, &str), CellRows<'_>> = plan
+    let rows: BTreeMap<(String, String), CellRows<'_>> = plan
         .arms
         .iter()
         .flat_map(|arm| plan.cells.iter().map(move |cell| (arm.name.as_str(), cell.id.as_str())))
-        .map(|(arm, cell)| ((arm, cell), CellRows::of(&live, arm, cell)))
+        .map(|(arm, cell)| ((arm.to_owned(), cell.to_owned()), CellRows::of(&live, arm, cell)))
         .collect();
     let judged: Vec<Judged<'_>> = plan
         .arms
         .iter()
         .flat_map(|arm| plan.cells.iter().map(move |cell| (arm, cell)))
         .filter_map(|(arm, cell)| {
-            let rows = rows.get(&(arm.name.as_str(), cell.id.as_str()))?;
+            let rows = rows.get(&(arm.name.clone(), cell.id.clone()))?;
             Some(Judged { arm: &arm.name, cell, rows })
         })
         .collect();
@@ -62,7 +62,7 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         superseded: run.superseded(),
         provenance: provenance(run),
         arms: compare::arms(run, plan),
-        comparisons: compare::compare(plan, &|arm, cell| rows.get(&(arm, cell))),
+        comparisons: compare::compare(plan, &|arm, cell| rows.get(&(arm.to_owned(), cell.to_owned()))),
         failures: failures(&judged),
         cells,
     }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::error::RunError;
 use super::launch::{self, Launched, Model};
 use super::progress::Progress;
-use crate::experiment::plan::{Identity, IdentityInputs, Plan};
+use crate::experiment::{Identity, IdentityInputs, Plan};
 use crate::hardware;
 use crate::loadgen::{Issue, Lanes, Stop, closed_loop};
 use crate::metric::summary::{Reason, RowCounts, Verdict};
@@ -83,21 +83,23 @@ struct Todo {
 
 async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResult, RunError> {
     let models = plan.arms.iter().map(|arm| launch::locate(&arm.target)).collect::<Result<Vec<_>, _>>()?;
-    let (identity, provenance) = preflight(plan, &models).await?;
+    let nonce = match &options.resume {
+        Some(dir) => record::read_run(dir)?.header.nonce,
+        None => draw_nonce(),
+    };
+    let (identity, provenance) = preflight(plan, &models, &nonce).await?;
     let clock = Clock::start();
-    let (dir, log, earlier, nonce) = match &options.resume {
+    let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
             let (log, earlier) = RunLog::resume(dir, &identity.hex, &identity.parts, Open::now(provenance))?;
-            let nonce = earlier.header.nonce.clone();
-            (dir.clone(), log, earlier, nonce)
+            (dir.clone(), log, earlier)
         }
         None => {
-            let nonce = draw_nonce();
             let header = Header::new(&identity.hex, &identity.parts, &nonce, plan.planned());
             let dir = record::create_directory(&options.out, &plan.experiment.name, &identity.hex)?;
             let log = RunLog::create(&dir, &header, Open::now(provenance))?;
             let earlier = LoggedRun::new(header);
-            (dir, log, earlier, nonce)
+            (dir, log, earlier)
         }
     };
     let todo = remaining(plan, &earlier);
@@ -115,7 +117,7 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         earlier,
         nonce,
         progress: Rc::clone(&progress),
-        deadline: plan.experiment.limits.max_duration.map(|limit| Instant::now() + limit),
+        deadline: Some(Instant::now() + plan.experiment.limits.max_duration.0),
     };
     let log = Rc::clone(&session.log);
     let sampler = hardware::Sampler::start(clock);
@@ -135,11 +137,11 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
 }
 
 /// Starts every arm once before anything is measured: what does not fit, or does not answer, is known now and not in hour three.
-async fn preflight(plan: &Plan, models: &[Model]) -> Result<(Identity, serde_json::Value), RunError> {
+async fn preflight(plan: &Plan, models: &[Model], nonce: &str) -> Result<(Identity, serde_json::Value), RunError> {
     let mut target_facts = serde_json::Map::new();
     let mut inputs = IdentityInputs::default();
     for (arm, model) in plan.arms.iter().zip(models) {
-        let (target, seconds) = launch::launch(arm, model).await?;
+        let (target, seconds) = launch::launch(plan, arm, model, nonce).await?;
         let mut facts = target.facts().clone();
         facts.facts.push(("start_up_s".into(), format!("{seconds:.3}")));
         inputs.model_md5.insert(arm.name.clone(), model.md5.clone());
@@ -177,7 +179,7 @@ impl Session<'_> {
                 return Ok(true);
             }
             self.log.event(self.clock.now(), "launch", json!({"arm": arm.name}));
-            let (target, seconds) = launch::launch(arm, &self.models[arm_index]).await?;
+            let (target, seconds) = launch::launch(self.plan, arm, &self.models[arm_index], &self.nonce).await?;
             self.log.event(self.clock.now(), "ready", json!({"arm": arm.name, "start_up_s": seconds}));
             for cell in visit {
                 if self.stop.requested() {
