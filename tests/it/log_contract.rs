@@ -468,3 +468,59 @@ fn rows_from_many_threads_are_numbered_without_gaps() {
     assert!(report.is_sound(), "{report:?}");
     assert_eq!((report.lines, report.texts_matched), (1004, 1000));
 }
+
+#[test]
+fn the_names_of_b133_share_no_folder() {
+    let Some(path) = shared("cases/B133.names.jsonl") else { return };
+    let mut seen = std::collections::HashSet::new();
+    for line in fs::read_to_string(path).expect("case").lines() {
+        let case: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let id = case["id"].as_str().expect("an id");
+        let name = inferlab::record::slug(id);
+        assert!(name.len() <= 90 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)), "{name}");
+        assert!(seen.insert(name.clone()), "{id} shares {name}");
+    }
+    assert!(seen.len() >= 10);
+}
+
+/// Prints how many rows a second the writer appends; a figure for the closing note, no assertion.
+#[test]
+#[ignore = "measures; run with --ignored --nocapture"]
+fn append_rate() {
+    for (label, gaps, keep) in [
+        ("row of 64 tokens, text of 300 bytes", 63, true),
+        ("row of 64 tokens", 63, false),
+        ("row of 3 gaps", 3, false),
+    ] {
+        let dir = run_directory();
+        let options = LogOptions { queue: 300_000, ..LogOptions::default() };
+        let log = RunLog::create_with(dir.path(), &header(), open(), options).expect("a log");
+        let mut record = row("base", 0, 0, 0, false);
+        record.gap_us = vec![20_000; gaps];
+        let mut said = text(&record);
+        said.content = "word ".repeat(60);
+        let n = 100_000;
+        let started = std::time::Instant::now();
+        for index in 0..n {
+            record.index = index;
+            log.row(record.clone(), keep.then(|| said.clone()));
+        }
+        let handed = started.elapsed();
+        let closed = log.close("done").expect("closes");
+        let seconds = started.elapsed().as_secs_f64();
+        assert!(closed.ended);
+        let bytes = fs::metadata(dir.path().join("log.jsonl")).expect("log").len();
+        println!(
+            "{label}: {:.0} rows/s appended and synced, {:.0} bytes a row, {:.2} us of the caller a row",
+            f64::from(n) / seconds,
+            bytes as f64 / f64::from(n),
+            handed.as_secs_f64() * 1e6 / f64::from(n)
+        );
+        let started = std::time::Instant::now();
+        let run = read_run(dir.path()).expect("reads");
+        println!("  read back: {:.0} rows/s", f64::from(n) / started.elapsed().as_secs_f64());
+        let started = std::time::Instant::now();
+        inferlab::table::derive(dir.path(), &run).expect("derives");
+        println!("  Parquet: {:.0} rows/s", f64::from(n) / started.elapsed().as_secs_f64());
+    }
+}
