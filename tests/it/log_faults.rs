@@ -28,8 +28,8 @@ enum Trouble {
     Forever(i32),
     /// A write takes half of its bytes and says so.
     Short,
-    /// A write takes half of its bytes, then the disk is full; files cannot be shortened either.
-    ShortThenFull,
+    /// A write takes half of its bytes, then so many calls find the disk full, shortening the file among them.
+    ShortThenFull(usize),
 }
 
 #[derive(Debug)]
@@ -76,8 +76,8 @@ impl FaultyDisk {
             Trouble::Once(code) if now => Instead::Fail(code),
             Trouble::Forever(code) if now || later => Instead::Fail(code),
             Trouble::Short if now && write => Instead::Half,
-            Trouble::ShortThenFull if now && write => Instead::Half,
-            Trouble::ShortThenFull if later && state.fired => Instead::Fail(ENOSPC),
+            Trouble::ShortThenFull(_) if now && write => Instead::Half,
+            Trouble::ShortThenFull(calls) if later && state.fired && state.calls - state.at <= calls => Instead::Fail(ENOSPC),
             _ => Instead::Nothing,
         };
         state.fired |= !matches!(instead, Instead::Nothing);
@@ -190,7 +190,9 @@ fn a_failing_call_is_reported_and_no_acknowledged_row_is_lost_for_every_n() {
         Trouble::Once(EIO),
         Trouble::Forever(EDQUOT),
         Trouble::Forever(EROFS),
-        Trouble::ShortThenFull,
+        Trouble::ShortThenFull(usize::MAX),
+        Trouble::ShortThenFull(1),
+        Trouble::ShortThenFull(2),
         Trouble::Once(EINTR),
         Trouble::Short,
     ] {
@@ -239,7 +241,7 @@ fn a_failing_call_leaves_the_old_table_or_the_new_one() {
     for (trouble, old) in [
         (Trouble::Once(ENOSPC), false),
         (Trouble::Forever(EIO), true),
-        (Trouble::ShortThenFull, false),
+        (Trouble::ShortThenFull(usize::MAX), false),
         (Trouble::Short, false),
     ] {
         for n in 1.. {
