@@ -77,7 +77,9 @@ impl FaultyDisk {
             Trouble::Forever(code) if now || later => Instead::Fail(code),
             Trouble::Short if now && write => Instead::Half,
             Trouble::ShortThenFull(_) if now && write => Instead::Half,
-            Trouble::ShortThenFull(calls) if later && state.fired && state.calls - state.at <= calls => Instead::Fail(ENOSPC),
+            Trouble::ShortThenFull(calls) if later && state.fired && state.calls - state.at <= calls => {
+                Instead::Fail(ENOSPC)
+            }
             _ => Instead::Nothing,
         };
         state.fired |= !matches!(instead, Instead::Nothing);
