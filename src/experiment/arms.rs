@@ -20,14 +20,22 @@ pub(super) fn expand(experiment: &Experiment) -> Result<Vec<Arm>, ExperimentErro
     };
     let too_many = || {
         let path = KeyPath::root().key(if experiment.arms.is_some() { "arms" } else { "target" });
-        experiment.origin.rule(&path, format!("more than {MAX_ARMS} arms"), "swept keys multiply: sweep fewer, or shorter lists")
+        experiment.origin.rule(
+            &path,
+            format!("more than {MAX_ARMS} arms"),
+            "swept keys multiply: sweep fewer, or shorter lists",
+        )
     };
     let mut arms = Vec::new();
     for (entry, (name, over)) in entries.into_iter().enumerate() {
         let points = points(&merge(&experiment.target, over)).ok_or_else(too_many)?;
         for (suffix, target) in points {
             for thinking in experiment.thinking.values() {
-                let word = if experiment.thinking.varies() { format!("+thinking={}", spelled(thinking)) } else { String::new() };
+                let word = if experiment.thinking.varies() {
+                    format!("+thinking={}", spelled(thinking))
+                } else {
+                    String::new()
+                };
                 arms.push(Arm {
                     name: format!("{name}{suffix}{word}"),
                     target: target.clone(),
@@ -89,10 +97,16 @@ struct Points(Vec<(String, InProcess)>);
 
 impl Points {
     /// Multiplies the points by the values of one axis; a list of one value names nothing.
-    fn split<T: Clone + serde::Serialize>(self, key: &str, axis: fn(&mut InProcess) -> &mut Option<Axis<T>>) -> Option<Self> {
+    fn split<T: Clone + serde::Serialize>(
+        self,
+        key: &str,
+        axis: fn(&mut InProcess) -> &mut Option<Axis<T>>,
+    ) -> Option<Self> {
         let mut out = Vec::new();
         for (suffix, mut target) in self.0 {
-            let Some(values) = axis(&mut target).as_ref().filter(|axis| axis.varies()).map(|axis| axis.values().to_vec()) else {
+            let Some(values) =
+                axis(&mut target).as_ref().filter(|axis| axis.varies()).map(|axis| axis.values().to_vec())
+            else {
                 out.push((suffix, target));
                 continue;
             };

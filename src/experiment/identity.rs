@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::plan::{Arm, Plan, to_json};
 use super::SCHEMA;
+use super::plan::{Arm, Plan, to_json};
 
 /// What the plan alone does not know, by name of the arm.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +49,11 @@ impl Plan {
         }
         for cell in &self.cells {
             // The number decides the seeds of its requests.
-            flatten(&format!("workloads.{}", cell.id), &json!({"number": cell.number, cell.workload.key(): workload_json(cell)}), &mut parts);
+            flatten(
+                &format!("workloads.{}", cell.id),
+                &json!({"number": cell.number, cell.workload.key(): workload_json(cell)}),
+                &mut parts,
+            );
         }
         let canonical = serde_json::to_string(&parts).expect("a map of text");
         let sha256: String = Sha256::digest(canonical.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();

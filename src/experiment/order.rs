@@ -39,7 +39,9 @@ fn square(arms: usize, seed: u64) -> Vec<Vec<usize>> {
     let symbols = permutation(&mut rng, arms);
     let rows = permutation(&mut rng, arms);
     // 0, 1, n-1, 2, n-2, ...: neighbouring differences are all unlike.
-    let first: Vec<usize> = (0..arms).map(|column| if column % 2 == 1 { column.div_ceil(2) } else { (arms - column / 2) % arms.max(1) }).collect();
+    let first: Vec<usize> = (0..arms)
+        .map(|column| if column % 2 == 1 { column.div_ceil(2) } else { (arms - column / 2) % arms.max(1) })
+        .collect();
     rows.into_iter().map(|row| first.iter().map(|symbol| symbols[(symbol + row) % arms]).collect()).collect()
 }
 

@@ -71,7 +71,11 @@ impl Plan {
         experiment.check_supported()?;
         let mut arms = arms::expand(experiment)?;
         let mut cells = cells(experiment)?;
-        let slots = cells.iter().map(|cell| u64::from(cell.workload.requests()) + u64::from(cell.workload.warmup())).max().unwrap_or(0);
+        let slots = cells
+            .iter()
+            .map(|cell| u64::from(cell.workload.requests()) + u64::from(cell.workload.warmup()))
+            .max()
+            .unwrap_or(0);
         let requests = slots.saturating_mul(cells.len() as u64).saturating_mul(u64::from(experiment.repeats));
         if requests > MAX_REQUESTS {
             let path = KeyPath::root().key("workloads");
@@ -85,8 +89,16 @@ impl Plan {
             }
         }
         if arms.len() as u64 * u64::from(experiment.repeats) > MAX_VISITS {
-            let message = format!("{} arms in {} repeats are too many; at most {MAX_VISITS} visits", arms.len(), experiment.repeats);
-            return Err(experiment.origin.rule(&KeyPath::root().key("repeats"), message, "ask for fewer repeats or arms"));
+            let message = format!(
+                "{} arms in {} repeats are too many; at most {MAX_VISITS} visits",
+                arms.len(),
+                experiment.repeats
+            );
+            return Err(experiment.origin.rule(
+                &KeyPath::root().key("repeats"),
+                message,
+                "ask for fewer repeats or arms",
+            ));
         }
         let visits = order::visits(experiment.order, arms.len(), experiment.repeats, experiment.seed);
         let slots = u32::try_from(slots).expect("within the 31 bits just checked");
@@ -128,10 +140,10 @@ impl Plan {
                 max_failure_rate: experiment.limits.max_failure_rate.0,
                 max_duration_s: Some(experiment.limits.max_duration.0.as_secs_f64()),
             },
-            slo: experiment
-                .slo
-                .as_ref()
-                .map(|slo| PlannedSlo { ttft_ms: slo.ttft_ms.map(|limit| limit.0), tpot_ms: slo.tpot_ms.map(|limit| limit.0) }),
+            slo: experiment.slo.as_ref().map(|slo| PlannedSlo {
+                ttft_ms: slo.ttft_ms.map(|limit| limit.0),
+                tpot_ms: slo.tpot_ms.map(|limit| limit.0),
+            }),
             text: experiment.text.word().to_owned(),
             sampling: experiment.sampling,
             report: PlannedReport {
@@ -163,7 +175,11 @@ fn cells(experiment: &Experiment) -> Result<Vec<Cell>, ExperimentError> {
     for (entry, workload) in experiment.workloads.iter().enumerate() {
         if cells.len() + workload.point_count() > MAX_CELLS {
             let path = KeyPath::root().key("workloads").index(entry);
-            return Err(experiment.origin.rule(&path, format!("more than {MAX_CELLS} cells"), "axes multiply: sweep fewer, or shorter lists"));
+            return Err(experiment.origin.rule(
+                &path,
+                format!("more than {MAX_CELLS} cells"),
+                "axes multiply: sweep fewer, or shorter lists",
+            ));
         }
         let earlier = experiment.workloads[..entry].iter().filter(|other| other.key() == workload.key()).count();
         let name = if earlier == 0 { workload.key().to_owned() } else { format!("{}-{}", workload.key(), earlier + 1) };
@@ -179,7 +195,8 @@ fn cells(experiment: &Experiment) -> Result<Vec<Cell>, ExperimentError> {
 fn fits(experiment: &Experiment, arm: &Arm, target: &InProcessConfig, cell: &Cell) -> Result<(), ExperimentError> {
     let workload = &experiment.workloads[cell.entry];
     let path = KeyPath::root().key("workloads").index(cell.entry).key(workload.key());
-    let (concurrency, prompt, completion) = (cell.workload.concurrency(), cell.workload.prompt_tokens(), cell.workload.completion_tokens());
+    let (concurrency, prompt, completion) =
+        (cell.workload.concurrency(), cell.workload.prompt_tokens(), cell.workload.completion_tokens());
     let length = u64::from(prompt) + u64::from(completion);
     let on = |key: &str| arms::target_path(experiment, arm, key);
     if length > u64::from(target.max_context) {
@@ -188,22 +205,39 @@ fn fits(experiment: &Experiment, arm: &Arm, target: &InProcessConfig, cell: &Cel
             Workload::PrefillScaling(workload) => &workload.prompt_tokens,
         };
         let path = path.key("prompt_tokens");
-        let path = axis.values().iter().position(|&value| value == prompt).filter(|_| axis.is_list()).map_or(path.clone(), |n| path.index(n));
+        let path = axis
+            .values()
+            .iter()
+            .position(|&value| value == prompt)
+            .filter(|_| axis.is_list())
+            .map_or(path.clone(), |n| path.index(n));
         let message = format!(
             "{prompt} prompt and {completion} completion tokens do not fit the {} tokens of context of arm `{}`",
             target.max_context, arm.name
         );
-        return Err(experiment.origin.rule(&path, message, format!("ask for less, or set `{}` to {length} or more", on("max_context"))));
+        return Err(experiment.origin.rule(
+            &path,
+            message,
+            format!("ask for less, or set `{}` to {length} or more", on("max_context")),
+        ));
     }
     let path = path.key("load").key("closed").key("concurrency");
     let lanes = workload.load().concurrencies();
-    let path = lanes.iter().position(|&lane| lane == concurrency).filter(|_| lanes.len() > 1).map_or(path.clone(), |n| path.index(n));
+    let path = lanes
+        .iter()
+        .position(|&lane| lane == concurrency)
+        .filter(|_| lanes.len() > 1)
+        .map_or(path.clone(), |n| path.index(n));
     if concurrency > target.max_concurrency {
         let message = format!(
             "{concurrency} requests in flight, and arm `{}` decodes {} together: the rest would wait and the run be invalid (V2)",
             arm.name, target.max_concurrency
         );
-        return Err(experiment.origin.rule(&path, message, format!("ask for fewer, or set `{}` to {concurrency} or more", on("max_concurrency"))));
+        return Err(experiment.origin.rule(
+            &path,
+            message,
+            format!("ask for fewer, or set `{}` to {concurrency} or more", on("max_concurrency")),
+        ));
     }
     if let AutoOr::Value(capacity) = target.kv_capacity
         && u64::from(concurrency) * length > u64::from(capacity)
@@ -212,7 +246,11 @@ fn fits(experiment: &Experiment, arm: &Arm, target: &InProcessConfig, cell: &Cel
             "{concurrency} requests of {length} tokens do not fit the {capacity} tokens of KV cache of arm `{}`: some would wait and the run be invalid (V2)",
             arm.name
         );
-        return Err(experiment.origin.rule(&path, message, format!("ask for fewer, or set `{}` to more or `auto`", on("kv_capacity"))));
+        return Err(experiment.origin.rule(
+            &path,
+            message,
+            format!("ask for fewer, or set `{}` to more or `auto`", on("kv_capacity")),
+        ));
     }
     Ok(())
 }
@@ -223,19 +261,29 @@ fn select(arms: &mut Vec<Arm>, cells: &mut Vec<Cell>, only: &[String]) -> Result
         let is = |name: &str| name == word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with('+'));
         is(&arm.name) || arm.copy_of.as_deref().is_some_and(is)
     };
-    let names_cell = |word: &str, cell: &Cell| cell.id == word || cell.id.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'));
+    let names_cell = |word: &str, cell: &Cell| {
+        cell.id == word || cell.id.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'))
+    };
     let (mut arm_words, mut cell_words) = (Vec::new(), Vec::new());
     for word in only {
         let is_arm = arms.iter().any(|arm| names_arm(word, arm));
         let is_cell = cells.iter().any(|cell| names_cell(word, cell));
         if !is_arm && !is_cell {
             let kinds = cells.iter().filter_map(|cell| cell.id.split('/').next());
-            let mut names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).chain(kinds).chain(cells.iter().map(|c| c.id.as_str())).collect();
+            let mut names: Vec<&str> = arms
+                .iter()
+                .map(|arm| arm.name.as_str())
+                .chain(kinds)
+                .chain(cells.iter().map(|c| c.id.as_str()))
+                .collect();
             names.sort_unstable();
             names.dedup();
             let near = nearest(word, &names).map_or(String::new(), |near| format!("did you mean `{near}`? "));
             names.truncate(40);
-            return Err(ExperimentError::Only { word: inline(word), help: format!("{near}there are: {}", quoted(&names)) });
+            return Err(ExperimentError::Only {
+                word: inline(word),
+                help: format!("{near}there are: {}", quoted(&names)),
+            });
         }
         if is_arm {
             arm_words.push(word);

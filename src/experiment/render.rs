@@ -3,8 +3,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::plan::{Plan, to_json};
 use super::TextPolicy;
+use super::plan::{Plan, to_json};
 use crate::target::config::TargetConfig;
 use crate::yaml::printable;
 
@@ -29,7 +29,8 @@ struct Totals {
 impl Totals {
     fn of(plan: &Plan) -> Self {
         let launches = plan.visits.len() as u64;
-        let mut totals = Self { launches, warmup: 0, measured: 0, prompt_tokens: 0, completion_tokens: 0, disk_bytes: 0 };
+        let mut totals =
+            Self { launches, warmup: 0, measured: 0, prompt_tokens: 0, completion_tokens: 0, disk_bytes: 0 };
         for cell in &plan.cells {
             let (warmup, measured) = (u64::from(cell.workload.warmup()), u64::from(cell.workload.requests()));
             let completion = u64::from(cell.workload.completion_tokens());
@@ -81,7 +82,10 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(out, "\narms")?;
     let width = plan.arms.iter().map(|arm| arm.name.chars().count()).max().unwrap_or(0);
     for arm in &plan.arms {
-        let copy = arm.copy_of.as_ref().map_or(String::new(), |first| format!("  (copy of {}, for the noise floor)", printable(first)));
+        let copy = arm
+            .copy_of
+            .as_ref()
+            .map_or(String::new(), |first| format!("  (copy of {}, for the noise floor)", printable(first)));
         writeln!(out, "  {:width$}  {}{copy}", printable(&arm.name), printable(&target_line(&arm.target)))?;
     }
     writeln!(out, "\ncells, in each repeat of each arm")?;
@@ -90,14 +94,22 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(out, "  {:width$}  {}", "cell", head.join("  "))?;
     for cell in &plan.cells {
         let workload = &cell.workload;
-        let numbers = [workload.concurrency(), workload.prompt_tokens(), workload.completion_tokens(), workload.warmup(), workload.requests()];
-        let numbers: Vec<String> = numbers.iter().zip(head).map(|(number, head)| format!("{number:>0$}", head.len())).collect();
+        let numbers = [
+            workload.concurrency(),
+            workload.prompt_tokens(),
+            workload.completion_tokens(),
+            workload.warmup(),
+            workload.requests(),
+        ];
+        let numbers: Vec<String> =
+            numbers.iter().zip(head).map(|(number, head)| format!("{number:>0$}", head.len())).collect();
         writeln!(out, "  {:width$}  {}", cell.id, numbers.join("  "))?;
     }
     writeln!(out, "\norder")?;
     let mut shown = 0;
     for repeat in 0..experiment.repeats {
-        let block: Vec<String> = plan.visits.iter().filter(|v| v.repeat == repeat).map(|v| printable(&plan.arms[v.arm].name)).collect();
+        let block: Vec<String> =
+            plan.visits.iter().filter(|v| v.repeat == repeat).map(|v| printable(&plan.arms[v.arm].name)).collect();
         shown += block.len();
         if shown > MAX_SHOWN_VISITS && repeat > 0 {
             writeln!(out, "  ... and so on to repeat {}", experiment.repeats - 1)?;
@@ -108,7 +120,11 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(out)?;
     writeln!(out, "launches  {}", totals.launches)?;
     writeln!(out, "requests  {} measured, {} warm-up", totals.measured, totals.warmup)?;
-    writeln!(out, "tokens    {} prompt, {} completion, warm-up included", totals.prompt_tokens, totals.completion_tokens)?;
+    writeln!(
+        out,
+        "tokens    {} prompt, {} completion, warm-up included",
+        totals.prompt_tokens, totals.completion_tokens
+    )?;
     writeln!(out, "disk      about {}", bytes(totals.disk_bytes))?;
     writeln!(out, "time      unknown")
 }
@@ -130,7 +146,13 @@ fn target_line(target: &TargetConfig) -> String {
             )
         }
         TargetConfig::Endpoint(target) => {
-            format!("endpoint {}, model {}, dialect {}, api {}", target.url, target.model, target.dialect.word(), target.api.word())
+            format!(
+                "endpoint {}, model {}, dialect {}, api {}",
+                target.url,
+                target.model,
+                target.dialect.word(),
+                target.api.word()
+            )
         }
     }
 }

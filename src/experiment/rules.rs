@@ -18,15 +18,27 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), ExperimentError> {
     let at = |key: &str| root.key(key);
     if experiment.schema != SCHEMA {
         let help = if experiment.schema > SCHEMA { "the file wants a newer inferlab" } else { "write `schema: 1`" };
-        return Err(origin.rule(&at("schema"), format!("schema {} is not known; this version reads schema {SCHEMA}", experiment.schema), help));
+        return Err(origin.rule(
+            &at("schema"),
+            format!("schema {} is not known; this version reads schema {SCHEMA}", experiment.schema),
+            help,
+        ));
     }
     let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if !(1..=MAX_NAME).contains(&experiment.name.len()) || !experiment.name.bytes().all(is_name) {
-        return Err(origin.rule(&at("name"), "not a name: it names the run directory", "use 1 to 64 letters a-z, digits and `-`"));
+        return Err(origin.rule(
+            &at("name"),
+            "not a name: it names the run directory",
+            "use 1 to 64 letters a-z, digits and `-`",
+        ));
     }
     let question = experiment.question.trim();
     if question.is_empty() || question.chars().count() > 500 {
-        return Err(origin.rule(&at("question"), "a question has 1 to 500 letters", "say in one sentence what the numbers are to answer"));
+        return Err(origin.rule(
+            &at("question"),
+            "a question has 1 to 500 letters",
+            "say in one sentence what the numbers are to answer",
+        ));
     }
     count(experiment, &at("repeats"), experiment.repeats, MAX_REPEATS)?;
     let rate = experiment.limits.max_failure_rate.0;
@@ -51,7 +63,11 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), ExperimentError> {
         check_workload(experiment, workload, &at("workloads").index(index).key(workload.key()))?;
     }
     if experiment.report.formats.is_empty() {
-        return Err(origin.rule(&at("report").key("formats"), "an empty list leaves no report", "md, html, csv; --no-report leaves it out"));
+        return Err(origin.rule(
+            &at("report").key("formats"),
+            "an empty list leaves no report",
+            "md, html, csv; --no-report leaves it out",
+        ));
     }
     Ok(())
 }
@@ -68,7 +84,11 @@ fn sampling(experiment: &Experiment) -> Result<(), ExperimentError> {
     for (key, value, least, most) in bounds {
         if !(least..=most).contains(&value) {
             let path = KeyPath::root().key("sampling").key(key);
-            return Err(experiment.origin.rule(&path, format!("{value} is out of range"), format!("write a number from {least} to {most}")));
+            return Err(experiment.origin.rule(
+                &path,
+                format!("{value} is out of range"),
+                format!("write a number from {least} to {most}"),
+            ));
         }
     }
     Ok(())
@@ -78,22 +98,39 @@ fn arms(experiment: &Experiment) -> Result<(), ExperimentError> {
     let Some(arms) = &experiment.arms else { return Ok(()) };
     let path = KeyPath::root().key("arms");
     if arms.is_empty() {
-        return Err(experiment.origin.rule(&path, "an empty list leaves nothing to run", "delete the key: each point of the sweep is an arm then"));
+        return Err(experiment.origin.rule(
+            &path,
+            "an empty list leaves nothing to run",
+            "delete the key: each point of the sweep is an arm then",
+        ));
     }
     let mut names = BTreeSet::new();
     for (index, arm) in arms.iter().enumerate() {
         let path = path.index(index);
         let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         if !(1..=MAX_NAME).contains(&arm.name.len()) || !arm.name.bytes().all(is_name) {
-            return Err(experiment.origin.rule(&path.key("name"), "not a name", "use 1 to 64 letters, digits, `-`, `_` and `.`"));
+            return Err(experiment.origin.rule(
+                &path.key("name"),
+                "not a name",
+                "use 1 to 64 letters, digits, `-`, `_` and `.`",
+            ));
         }
         if !names.insert(&arm.name) {
-            return Err(experiment.origin.rule(&path.key("name"), "another arm has this name", "give every arm a name of its own"));
+            return Err(experiment.origin.rule(
+                &path.key("name"),
+                "another arm has this name",
+                "give every arm a name of its own",
+            ));
         }
         let Some(over) = &arm.over else { continue };
         if over.kind() != experiment.target.kind() {
-            let message = format!("the base target is `{}`, and an override cannot change that", experiment.target.kind());
-            return Err(experiment.origin.rule(&path.key("override"), message, "write two experiments; `inferlab report A B` reads them together"));
+            let message =
+                format!("the base target is `{}`, and an override cannot change that", experiment.target.kind());
+            return Err(experiment.origin.rule(
+                &path.key("override"),
+                message,
+                "write two experiments; `inferlab report A B` reads them together",
+            ));
         }
         target(experiment, over, &path.key("override"))?;
     }
@@ -106,7 +143,10 @@ fn target(experiment: &Experiment, entry: &TargetEntry, path: &KeyPath) -> Resul
     let is_base = std::ptr::eq(entry, &experiment.target);
     let missing = |key: &str| {
         let path = path.key(key);
-        ExperimentError::Yaml(YamlError::MissingKey { path: path.to_string(), at: experiment.origin.place(&path, Part::Value) })
+        ExperimentError::Yaml(YamlError::MissingKey {
+            path: path.to_string(),
+            at: experiment.origin.place(&path, Part::Value),
+        })
     };
     match entry {
         TargetEntry::InProcess(target) => {
@@ -150,20 +190,37 @@ fn endpoint(experiment: &Experiment, target: &Endpoint, path: &KeyPath) -> Resul
         let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
         if authority.contains('@') {
             // The URL is in every log and report.
-            return Err(experiment.origin.rule(&path, "a URL with a user or password in it", "name the variable that holds the key in `api_key_env`"));
+            return Err(experiment.origin.rule(
+                &path,
+                "a URL with a user or password in it",
+                "name the variable that holds the key in `api_key_env`",
+            ));
         }
-        if authority.is_empty() || url.chars().any(|c| c.is_whitespace() || c.is_control()) || rest.contains(['?', '#']) {
-            return Err(experiment.origin.rule(&path, "not a base URL", "host and path alone, as http://127.0.0.1:8080/v1"));
+        if authority.is_empty() || url.chars().any(|c| c.is_whitespace() || c.is_control()) || rest.contains(['?', '#'])
+        {
+            return Err(experiment.origin.rule(
+                &path,
+                "not a base URL",
+                "host and path alone, as http://127.0.0.1:8080/v1",
+            ));
         }
     }
     if target.model.as_ref().is_some_and(String::is_empty) {
-        return Err(experiment.origin.rule(&path.key("model"), "a model has a name", "the id that the server expects in requests"));
+        return Err(experiment.origin.rule(
+            &path.key("model"),
+            "a model has a name",
+            "the id that the server expects in requests",
+        ));
     }
     if let Some(name) = &target.api_key_env {
         let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
         if !starts || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             let path = path.key("api_key_env");
-            return Err(experiment.origin.rule(&path, "not the name of a variable", "put the key into an environment variable and name that here, as LAB_KEY"));
+            return Err(experiment.origin.rule(
+                &path,
+                "not the name of a variable",
+                "put the key into an environment variable and name that here, as LAB_KEY",
+            ));
         }
     }
     Ok(())
@@ -172,12 +229,20 @@ fn endpoint(experiment: &Experiment, target: &Endpoint, path: &KeyPath) -> Resul
 fn check_workload(experiment: &Experiment, workload: &Workload, path: &KeyPath) -> Result<(), ExperimentError> {
     let load = path.key("load").key(workload.load().key());
     let positive = |path: &KeyPath, rate: f64| {
-        if rate > 0.0 { Ok(()) } else { Err(experiment.origin.rule(path, "a rate is above 0", "write requests a second, as 2.0")) }
+        if rate > 0.0 {
+            Ok(())
+        } else {
+            Err(experiment.origin.rule(path, "a rate is above 0", "write requests a second, as 2.0"))
+        }
     };
     match workload.load() {
         Load::Closed(closed) => each_count(experiment, &load.key("concurrency"), &closed.concurrency, 65_536)?,
-        Load::Constant(constant) => constant.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?,
-        Load::Poisson(poisson) => poisson.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?,
+        Load::Constant(constant) => {
+            constant.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?
+        }
+        Load::Poisson(poisson) => {
+            poisson.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?
+        }
         Load::Ramp(ramp) => {
             positive(&load.key("from_req_s"), ramp.from_req_s.0)?;
             positive(&load.key("to_req_s"), ramp.to_req_s.0)?;
@@ -213,5 +278,9 @@ fn count(experiment: &Experiment, path: &KeyPath, value: u32, most: u32) -> Resu
     if (1..=most).contains(&value) {
         return Ok(());
     }
-    Err(experiment.origin.rule(path, format!("{value} is out of range"), format!("write a whole number from 1 to {most}")))
+    Err(experiment.origin.rule(
+        path,
+        format!("{value} is out of range"),
+        format!("write a whole number from 1 to {most}"),
+    ))
 }

@@ -8,8 +8,13 @@ mod model;
 
 use serde::{Deserialize, Serialize};
 
-pub use endpoint::{Api, Dialect, Endpoint, EndpointConfig, Launch, PlaceholderText, Ready, StopBy, Timeouts, TimeoutsConfig, TokenizerFrom};
-pub use in_process::{Device, Draft, InProcess, InProcessConfig, KvDtype, SchedulerPolicy, Speculation, SyntheticAcceptance};
+pub use endpoint::{
+    Api, Dialect, Endpoint, EndpointConfig, Launch, PlaceholderText, Ready, StopBy, Timeouts, TimeoutsConfig,
+    TokenizerFrom,
+};
+pub use in_process::{
+    Device, Draft, InProcess, InProcessConfig, KvDtype, SchedulerPolicy, Speculation, SyntheticAcceptance,
+};
 pub use model::{ModelRef, Synthetic};
 
 /// `target` of an experiment file, or the part of it that an arm overrides.

@@ -46,7 +46,8 @@ impl DecodeScaling {
                         ('n', n, self.completion_tokens.varies()),
                     ]);
                     let load = Load::closed(Axis::One(c));
-                    let at = Self { load, prompt_tokens: Axis::One(p), completion_tokens: Axis::One(n), ..self.clone() };
+                    let at =
+                        Self { load, prompt_tokens: Axis::One(p), completion_tokens: Axis::One(n), ..self.clone() };
                     points.push((id, at));
                 }
             }

@@ -101,8 +101,12 @@ impl Workload {
     /// `c2` and so on for the axes that vary, and the leading axis of the workload where none does.
     pub fn points(&self) -> Vec<(String, Self)> {
         match self {
-            Self::DecodeScaling(workload) => workload.points().into_iter().map(|(id, at)| (id, Self::DecodeScaling(at))).collect(),
-            Self::PrefillScaling(workload) => workload.points().into_iter().map(|(id, at)| (id, Self::PrefillScaling(at))).collect(),
+            Self::DecodeScaling(workload) => {
+                workload.points().into_iter().map(|(id, at)| (id, Self::DecodeScaling(at))).collect()
+            }
+            Self::PrefillScaling(workload) => {
+                workload.points().into_iter().map(|(id, at)| (id, Self::PrefillScaling(at))).collect()
+            }
         }
     }
 }

@@ -34,7 +34,8 @@ impl PrefillScaling {
         for &c in self.load.concurrencies() {
             for &p in self.prompt_tokens.values() {
                 let id = super::point_id(&[('c', c, varies_c), ('p', p, self.prompt_tokens.varies() || !varies_c)]);
-                points.push((id, Self { load: Load::closed(Axis::One(c)), prompt_tokens: Axis::One(p), ..self.clone() }));
+                points
+                    .push((id, Self { load: Load::closed(Axis::One(c)), prompt_tokens: Axis::One(p), ..self.clone() }));
             }
         }
         points

@@ -85,7 +85,13 @@ pub(super) fn prompt(
 }
 
 /// Ids drawn evenly from those that are no special token.
-fn ids(cell: &str, planned: u32, vocabulary: u32, rng: &mut Pcg64Mcg, front: &mut Pcg64Mcg) -> Result<Vec<u32>, WorkloadError> {
+fn ids(
+    cell: &str,
+    planned: u32,
+    vocabulary: u32,
+    rng: &mut Pcg64Mcg,
+    front: &mut Pcg64Mcg,
+) -> Result<Vec<u32>, WorkloadError> {
     let plain = vocabulary.saturating_sub(FIRST_PLAIN_ID);
     if plain == 0 {
         return Err(WorkloadError::Vocabulary { cell: cell.to_owned(), vocabulary });
@@ -98,7 +104,13 @@ fn ids(cell: &str, planned: u32, vocabulary: u32, rng: &mut Pcg64Mcg, front: &mu
 }
 
 /// Words drawn evenly, as many as the target needs to count `planned`.
-fn chat(cell: &str, planned: u32, nonce: &str, fit: &dyn PromptFit, rng: &mut Pcg64Mcg) -> Result<Message, WorkloadError> {
+fn chat(
+    cell: &str,
+    planned: u32,
+    nonce: &str,
+    fit: &dyn PromptFit,
+    rng: &mut Pcg64Mcg,
+) -> Result<Message, WorkloadError> {
     let list: Vec<&str> = WORDS.split_ascii_whitespace().collect();
     let bound = u32::try_from(list.len()).expect("a few hundred words");
     // Every word is at least one token, so this many are enough for any length below `planned`.
@@ -153,10 +165,16 @@ fn chat(cell: &str, planned: u32, nonce: &str, fit: &dyn PromptFit, rng: &mut Pc
                 let longer = format!("{tail}{filler}");
                 match count(n, &longer) {
                     Some(tokens) if tokens == planned => return Ok(message(n, &longer)),
-                    Some(tokens) if tokens > reached && tokens < planned && best.as_ref().is_none_or(|(least, _)| tokens < *least) => {
+                    Some(tokens)
+                        if tokens > reached
+                            && tokens < planned
+                            && best.as_ref().is_none_or(|(least, _)| tokens < *least) =>
+                    {
                         best = Some((tokens, longer));
                     }
-                    Some(tokens) if tokens > planned && tokens - planned < planned.abs_diff(nearest) => nearest = tokens,
+                    Some(tokens) if tokens > planned && tokens - planned < planned.abs_diff(nearest) => {
+                        nearest = tokens
+                    }
                     _ => {}
                 }
             }

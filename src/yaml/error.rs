@@ -65,7 +65,9 @@ pub enum YamlError {
     },
     /// Nothing, or only comments.
     #[error("the file is empty: there is no experiment in it")]
-    #[diagnostic(help("start from `suites/quickstart.yaml`; schema, name, question, seed, target and workloads are required"))]
+    #[diagnostic(help(
+        "start from `suites/quickstart.yaml`; schema, name, question, seed, target and workloads are required"
+    ))]
     Empty {
         /// The start of the file.
         #[source_code]
@@ -245,7 +247,10 @@ impl YamlError {
         let path = KeyPath::parse(self.path().unwrap_or(""));
         match &mut self {
             Self::UnknownKey { at, .. } => *at = place(&path, Part::Key),
-            Self::MissingKey { at, .. } | Self::UnknownWord { at, .. } | Self::BadValue { at, .. } => *at = place(&path, Part::Value),
+            Self::NoValue { at, .. }
+            | Self::MissingKey { at, .. }
+            | Self::UnknownWord { at, .. }
+            | Self::BadValue { at, .. } => *at = place(&path, Part::Value),
             _ => {}
         }
         self

@@ -17,7 +17,9 @@ pub(super) fn explain(source: &Source, error: &serde_yaml::Error) -> YamlError {
     let at = source.place_of(error);
     let text = error.to_string();
     let text = match error.location() {
-        Some(place) => text.strip_suffix(&format!(" at line {} column {}", place.line(), place.column())).unwrap_or(&text),
+        Some(place) => {
+            text.strip_suffix(&format!(" at line {} column {}", place.line(), place.column())).unwrap_or(&text)
+        }
         None => &text,
     };
     let (path, message) = match text.split_once(": ") {
@@ -25,7 +27,11 @@ pub(super) fn explain(source: &Source, error: &serde_yaml::Error) -> YamlError {
         _ => (KeyPath::root(), text),
     };
     if let Some((found, expected)) = phrase(message, "unknown field `") {
-        return YamlError::UnknownKey { path: path.key(found).to_string(), help: unknown_help(found, &allowed(expected), "key"), at };
+        return YamlError::UnknownKey {
+            path: path.key(found).to_string(),
+            help: unknown_help(found, &allowed(expected), "key"),
+            at,
+        };
     }
     if let Some((found, expected)) = phrase(message, "unknown variant `") {
         let help = unknown_help(found, &allowed(expected), "word");
@@ -51,7 +57,10 @@ fn path_or_file(path: &KeyPath) -> String {
 
 /// Paths that serde_yaml writes in front of a message hold no spaces; its messages always do.
 fn is_path(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'[' | b']' | b'?' | b'\\'))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'[' | b']' | b'?' | b'\\'))
 }
 
 /// Splits "START FOUND`, expected REST"; `FOUND` may hold anything, also quotes.
@@ -116,7 +125,9 @@ pub(crate) fn printable(text: &str) -> String {
 /// How a value of the wrong kind should have been written, judged by how it stands in the file.
 fn value_help(written: &str, message: &str) -> String {
     let expected = message.rsplit_once("expected ").map_or("", |(_, expected)| expected);
-    let wants_whole = matches!(expected, "u8" | "u16" | "u32" | "u64" | "usize") || expected.contains("whole number") || expected.contains("a count");
+    let wants_whole = matches!(expected, "u8" | "u16" | "u32" | "u64" | "usize")
+        || expected.contains("whole number")
+        || expected.contains("a count");
     let wants_number = wants_whole || matches!(expected, "f64" | "f32") || expected.contains("number");
     let bare = written.trim_matches(['"', '\'']);
     let is_quoted = written.starts_with(['"', '\'']);
@@ -135,12 +146,17 @@ fn value_help(written: &str, message: &str) -> String {
     if wants_number && bare.len() > 1 && bare.starts_with('0') && bare.bytes().all(|b| b.is_ascii_digit()) {
         let plain = bare.trim_start_matches('0');
         let plain = if plain.is_empty() { "0" } else { plain };
-        return format!("a leading 0 means octal to some readers and decimal to others: write {plain}, or 0o{plain} for octal");
+        return format!(
+            "a leading 0 means octal to some readers and decimal to others: write {plain}, or 0o{plain} for octal"
+        );
     }
     if wants_number && bare.contains(':') {
         return "some readers take this for base 60; write a plain number".to_owned();
     }
-    if wants_whole && let Ok(number) = bare.parse::<f64>() {
+    if wants_whole
+        && bare.bytes().any(|b| !b.is_ascii_digit())
+        && let Ok(number) = bare.parse::<f64>()
+    {
         return match number {
             n if n.fract() == 0.0 && (0.0..9e15).contains(&n) => format!("write it as a whole number: {n:.0}"),
             n if n < 0.0 => "it must not be negative".to_owned(),
@@ -150,11 +166,12 @@ fn value_help(written: &str, message: &str) -> String {
     if message.starts_with("invalid type: unit variant") {
         return format!("write it as one key with its settings: `{}: {{...}}`", inline(bare));
     }
-    if message.starts_with("invalid length") {
+    if message.starts_with("invalid length") || message.ends_with("map with a single key") {
         return "exactly one key is allowed here".to_owned();
     }
-    if wants_number {
-        return "write a plain number".to_owned();
+    match expected {
+        "" => "delete or correct it".to_owned(),
+        _ if wants_number && !expected.contains(' ') => "write a plain number".to_owned(),
+        _ => format!("write {}", inline(expected)),
     }
-    "see the comment of this key in `suites/` or the contract for how to write it".to_owned()
 }

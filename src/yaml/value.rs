@@ -19,7 +19,11 @@ impl<'de> Deserialize<'de> for Finite {
                 f.write_str("a number")
             }
             fn visit_f64<E: Error>(self, value: f64) -> Result<Finite, E> {
-                if value.is_finite() { Ok(Finite(value)) } else { Err(E::custom(format!("must be a finite number, found {value}"))) }
+                if value.is_finite() {
+                    Ok(Finite(value))
+                } else {
+                    Err(E::custom(format!("must be a finite number, found {value}")))
+                }
             }
             fn visit_u64<E: Error>(self, value: u64) -> Result<Finite, E> {
                 Ok(Finite(value as f64))
@@ -118,7 +122,11 @@ impl<'de> Deserialize<'de> for AutoOr<u32> {
                 }
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<AutoOr<u32>, E> {
-                if text == "auto" { Ok(AutoOr::Auto) } else { Err(E::invalid_type(serde::de::Unexpected::Str(text), &self)) }
+                if text == "auto" {
+                    Ok(AutoOr::Auto)
+                } else {
+                    Err(E::invalid_type(serde::de::Unexpected::Str(text), &self))
+                }
             }
         }
         deserializer.deserialize_any(Count)

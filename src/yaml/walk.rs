@@ -41,7 +41,12 @@ pub(super) fn check(source: &Source) -> Result<(), YamlError> {
             Some(Found::NoValue) => YamlError::NoValue { path: path.to_string(), at: source.key(&path) },
             Some(Found::Duplicate(key)) => {
                 let path = path.key(&key);
-                YamlError::DuplicateKey { first: source.key(&path).into(), path: path.to_string(), key: inline(&key), at }
+                YamlError::DuplicateKey {
+                    first: source.key(&path).into(),
+                    path: path.to_string(),
+                    key: inline(&key),
+                    at,
+                }
             }
             Some(Found::Merge) => YamlError::MergeKey { at },
             Some(Found::Tag) => YamlError::Tag { at },
@@ -60,7 +65,8 @@ fn second_document(source: &Source) -> super::Place {
     let content = source.offset(locate::second_document(source.text()).unwrap_or(0));
     let line_end = source.text()[content..].find('\n').map_or(source.text().len(), |end| content + end);
     let before = &source.text()[..line_end];
-    let marker = before.rmatch_indices("---").map(|(at, _)| at).find(|&at| at == 0 || before.as_bytes()[at - 1] == b'\n');
+    let marker =
+        before.rmatch_indices("---").map(|(at, _)| at).find(|&at| at == 0 || before.as_bytes()[at - 1] == b'\n');
     // A document may also follow `...` without a marker of its own.
     marker.filter(|&at| at > 0).map_or_else(|| source.at(content, 1), |at| source.at(at, 3))
 }

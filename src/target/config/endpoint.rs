@@ -106,7 +106,7 @@ pub struct EndpointConfig {
     pub timeouts: TimeoutsConfig,
     /// How to start the server.
     #[serde(default)]
-    pub launch: Option<Launch>,
+    pub launch: Option<Box<Launch>>,
 }
 
 /// Resolved timeouts.
@@ -153,7 +153,7 @@ impl Endpoint {
                 idle: asked.idle.unwrap_or(default.idle),
                 total: asked.total.unwrap_or(default.total),
             },
-            launch: self.launch.clone(),
+            launch: self.launch.clone().map(Box::new),
         })
     }
 }
@@ -248,7 +248,11 @@ impl<'de> Deserialize<'de> for StopBy {
                 f.write_str("`sigterm` or a command as a list")
             }
             fn visit_str<E: Error>(self, word: &str) -> Result<StopBy, E> {
-                if word == "sigterm" { Ok(StopBy::Sigterm) } else { Err(E::unknown_variant(word, &["sigterm", "[command, argument]"])) }
+                if word == "sigterm" {
+                    Ok(StopBy::Sigterm)
+                } else {
+                    Err(E::unknown_variant(word, &["sigterm", "[command, argument]"]))
+                }
             }
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<StopBy, A::Error> {
                 Vec::deserialize(SeqAccessDeserializer::new(list)).map(StopBy::Command)

@@ -208,7 +208,9 @@ impl<'de> Deserialize<'de> for Device {
                 f.write_str("auto, cpu, cuda:0 or GPU-<uuid>")
             }
             fn visit_str<E: Error>(self, word: &str) -> Result<Device, E> {
-                let is_uuid = |uuid: &str| !uuid.is_empty() && uuid.len() <= 64 && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+                let is_uuid = |uuid: &str| {
+                    !uuid.is_empty() && uuid.len() <= 64 && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+                };
                 match word {
                     "auto" => return Ok(Device::Auto),
                     "cpu" => return Ok(Device::Cpu),

@@ -54,10 +54,16 @@ impl<'de> Deserialize<'de> for ModelRef {
         impl<'de> Visitor<'de> for NameOrMap {
             type Value = ModelRef;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a pin, a file path, or {synthetic: {shape, seed}}; a name of digits wants quotes")
+                f.write_str(
+                    "the name of a pin, a file path, or {synthetic: {shape, seed}}; a name of digits wants quotes",
+                )
             }
             fn visit_str<E: Error>(self, name: &str) -> Result<ModelRef, E> {
-                if name.is_empty() { Err(E::custom("a model has a name")) } else { Ok(ModelRef::Named(name.to_owned())) }
+                if name.is_empty() {
+                    Err(E::custom("a model has a name"))
+                } else {
+                    Ok(ModelRef::Named(name.to_owned()))
+                }
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelRef, A::Error> {
                 let OneKey::Synthetic(synthetic) = OneKey::deserialize(MapAccessDeserializer::new(map))?;
