@@ -122,9 +122,9 @@ impl Source {
         Place::new(Arc::clone(&self.shown), offset, length)
     }
 
-    /// libyaml counts characters; miette counts bytes.
-    fn offset(&self, characters: usize) -> usize {
-        self.text.char_indices().nth(characters).map_or(self.text.len(), |(offset, _)| offset)
+    /// A mark of the parser counts bytes; at the end of a file it may lie behind the last one.
+    fn offset(&self, mark: usize) -> usize {
+        self.text.floor_char_boundary(mark)
     }
 
     fn place_of(&self, error: &serde_yaml::Error) -> Place {

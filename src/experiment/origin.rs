@@ -21,10 +21,15 @@ pub(super) struct SetArgument {
 }
 
 impl SetArgument {
+    /// Its VALUE.
+    pub fn value(&self) -> &str {
+        &self.text[self.value_at..]
+    }
+
     /// A place in the argument: its key or its value.
     pub fn place(&self, part: Part) -> Place {
         let (offset, length) = match part {
-            Part::Key => (0, self.value_at.saturating_sub(1)),
+            Part::Key => (0, self.text.find('=').unwrap_or(self.text.len())),
             Part::Value => (self.value_at, self.text.len() - self.value_at),
         };
         Place::in_argument("--set", &self.text, offset, length)

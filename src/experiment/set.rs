@@ -14,16 +14,36 @@ pub(super) fn apply(experiment: Experiment, arguments: &[String]) -> Result<Expe
     let mut sets = Vec::new();
     for text in arguments {
         let set = split(text)?;
-        let value = value(&set)?;
+        let mut value = value(&set)?;
+        if keeps_its_face(set.value()) {
+            value = Value::String(mark(sets.len()));
+        }
         put(&mut tree, &set, set.path.steps(), value)?;
         sets.push(set);
     }
+    let mut merged = tree.to_string();
+    for (number, set) in sets.iter().enumerate() {
+        merged = merged.replace(&Value::String(mark(number)).to_string(), set.value());
+    }
     let origin = experiment.origin.with_sets(sets);
     // JSON is YAML: the same reader, so the same errors.
-    let merged = Source::new("--set", tree.to_string().as_bytes()).map_err(|error| moved(error, &origin))?;
+    let merged = Source::new("--set", merged.as_bytes()).map_err(|error| moved(error, &origin))?;
     let mut experiment: Experiment = merged.parse().map_err(|error| moved(error, &origin))?;
     experiment.origin = origin;
     Ok(experiment)
+}
+
+/// Stands for value number `number` until the tree is text: no file can hold it, since it is a control character.
+fn mark(number: usize) -> String {
+    format!("\u{1}{number}\u{1}")
+}
+
+/// Whether a value is one plain word that is written into the tree as it stands: as a JSON number 1.10 would be 1.1, and 012 text.
+fn keeps_its_face(value: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-' | b':' | b'/');
+    value.bytes().all(is_plain)
+        && value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '.')
+        && !value.ends_with(':')
 }
 
 fn moved(error: YamlError, origin: &Origin) -> ExperimentError {
@@ -37,7 +57,7 @@ fn split(text: &str) -> Result<SetArgument, ExperimentError> {
     if key.len() == text.len() || set.path.steps().is_empty() || set.value_at == text.len() {
         return Err(ExperimentError::Set {
             message: format!("`{}` is not KEY=VALUE", inline(text)),
-            help: "as in --set repeats=3 or --set target.in_process.kv_dtype=[f32,bf16] or --set workloads.0.prefill_scaling.requests=2".to_owned(),
+            help: "write KEY=VALUE, as in --set repeats=3 or --set target.in_process.kv_dtype=[f32,bf16] or --set workloads.0.prefill_scaling.requests=2".to_owned(),
             at: set.place(Part::Key),
         });
     }
@@ -47,10 +67,11 @@ fn split(text: &str) -> Result<SetArgument, ExperimentError> {
 /// The value, read as YAML under a key of its own so that the checks of a file hold for it.
 fn value(set: &SetArgument) -> Result<Value, ExperimentError> {
     #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
     struct Wrapped {
         value: Value,
     }
-    let wrapped = Source::new("--set", format!("value: {}", &set.text[set.value_at..]).as_bytes())
+    let wrapped = Source::new("--set", format!("value: {}", set.value()).as_bytes())
         .and_then(|source| source.parse::<Wrapped>())
         .map_err(|error| ExperimentError::Set {
             message: format!("the value of `{}`: {error}", set.path),

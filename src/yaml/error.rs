@@ -247,9 +247,10 @@ impl YamlError {
         let path = KeyPath::parse(self.path().unwrap_or(""));
         match &mut self {
             Self::UnknownKey { at, .. } => *at = place(&path, Part::Key),
-            Self::MissingKey { at, .. } | Self::UnknownWord { at, .. } | Self::BadValue { at, .. } => {
-                *at = place(&path, Part::Value)
-            }
+            Self::NoValue { at, .. }
+            | Self::MissingKey { at, .. }
+            | Self::UnknownWord { at, .. }
+            | Self::BadValue { at, .. } => *at = place(&path, Part::Value),
             _ => {}
         }
         self

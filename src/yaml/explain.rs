@@ -153,7 +153,10 @@ fn value_help(written: &str, message: &str) -> String {
     if wants_number && bare.contains(':') {
         return "some readers take this for base 60; write a plain number".to_owned();
     }
-    if wants_whole && let Ok(number) = bare.parse::<f64>() {
+    if wants_whole
+        && bare.bytes().any(|b| !b.is_ascii_digit())
+        && let Ok(number) = bare.parse::<f64>()
+    {
         return match number {
             n if n.fract() == 0.0 && (0.0..9e15).contains(&n) => format!("write it as a whole number: {n:.0}"),
             n if n < 0.0 => "it must not be negative".to_owned(),
@@ -163,11 +166,12 @@ fn value_help(written: &str, message: &str) -> String {
     if message.starts_with("invalid type: unit variant") {
         return format!("write it as one key with its settings: `{}: {{...}}`", inline(bare));
     }
-    if message.starts_with("invalid length") {
+    if message.starts_with("invalid length") || message.ends_with("map with a single key") {
         return "exactly one key is allowed here".to_owned();
     }
-    if wants_number {
-        return "write a plain number".to_owned();
+    match expected {
+        "" => "delete or correct it".to_owned(),
+        _ if wants_number && !expected.contains(' ') => "write a plain number".to_owned(),
+        _ => format!("write {}", inline(expected)),
     }
-    "see the comment of this key in `suites/` or the contract for how to write it".to_owned()
 }

@@ -9,14 +9,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::place::{Part, Step};
 
-/// Index, in characters, of the key or value at the end of `steps`, or of the deepest ancestor that exists.
+/// Byte offset of the key or value at the end of `steps`, or of the deepest ancestor that exists.
 pub(super) fn locate(text: &str, steps: &[Step], part: Part) -> usize {
     let Some(document) = serde_yaml::Deserializer::from_str(text).next() else { return 0 };
     let probe = Probe { steps, part: if steps.is_empty() { Part::Value } else { part } };
     probe.deserialize(document).err().and_then(|error| error.location()).map_or(0, |location| location.index())
 }
 
-/// Index, in characters, of the first content of the second document.
+/// Byte offset of the first content of the second document.
 pub(super) fn second_document(text: &str) -> Option<usize> {
     let document = serde_yaml::Deserializer::from_str(text).nth(1)?;
     let probe = Probe { steps: &[], part: Part::Value };

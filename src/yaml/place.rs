@@ -232,28 +232,27 @@ pub(super) fn is_direction(letter: char) -> bool {
 fn credential(rest: &str) -> Option<(usize, usize)> {
     let word = rest.bytes().take_while(|&byte| is_word_byte(byte)).count();
     let name = &rest[..word];
-    let value_end = |from: usize| rest[from..].find([',', '}', ']', '\n', '\r']).map_or(rest.len(), |end| from + end);
     if word > 8 && ["sk-", "hf_", "ghp_", "xoxb-"].iter().any(|prefix| name.starts_with(prefix)) {
         return Some((0, word));
     }
-    let key = name.to_ascii_lowercase();
-    let after = rest[word..].trim_start_matches(['"', '\'', ' ']);
-    if after.starts_with([':', '=']) && !name.is_empty() {
-        let from = rest.len() - after.len() + 1;
-        let from = from + rest[from..].len() - rest[from..].trim_start_matches([' ', '"', '\'']).len();
-        let value = rest[from..value_end(from)].trim_end_matches([' ', '"', '\'']);
-        let is_variable = value.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-        if is_secret_key(&key) || (key.starts_with("api_key") && !is_variable) {
-            return Some((from, from + value.len()));
-        }
-        // http://user:password@host
-        if let Some(authority) =
-            after.strip_prefix("://").and_then(|url| url.split(['/', ' ', '"', '\'', '\n', ',', '}']).next())
-            && let Some(user) = authority.rfind('@')
-        {
-            let from = rest.len() - after.len() + 3;
-            return Some((from, from + user));
-        }
+    // No key is longer, and every word is looked at once.
+    if !(1..=40).contains(&word) {
+        return None;
     }
-    None
+    // http://user:password@host
+    if let Some(url) = rest[word..].strip_prefix("://") {
+        let authority = url.split(['/', ' ', '"', '\'', '\n', ',', '}']).next().unwrap_or("");
+        return authority.rfind('@').map(|user| (word + 3, word + 3 + user));
+    }
+    let key = name.to_ascii_lowercase();
+    if !is_secret_key(&key) && !key.starts_with("api_key") {
+        return None;
+    }
+    let after = rest[word..].trim_start_matches(['"', '\'', ' ']);
+    let after = after.strip_prefix([':', '='])?.trim_start_matches(['"', '\'', ' ']);
+    let from = rest.len() - after.len();
+    let value = after.split([',', '}', ']', '\n', '\r', '"', '\'']).next().unwrap_or("").trim_end();
+    // What `api_key_env` should hold: the name of a variable.
+    let is_variable = value.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    (is_secret_key(&key) || !is_variable).then_some((from, from + value.len()))
 }

@@ -106,7 +106,7 @@ pub struct EndpointConfig {
     pub timeouts: TimeoutsConfig,
     /// How to start the server.
     #[serde(default)]
-    pub launch: Option<Launch>,
+    pub launch: Option<Box<Launch>>,
 }
 
 /// Resolved timeouts.
@@ -153,7 +153,7 @@ impl Endpoint {
                 idle: asked.idle.unwrap_or(default.idle),
                 total: asked.total.unwrap_or(default.total),
             },
-            launch: self.launch.clone(),
+            launch: self.launch.clone().map(Box::new),
         })
     }
 }
