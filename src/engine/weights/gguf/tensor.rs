@@ -1,6 +1,7 @@
 //! Tensor types and entries of the tensor table.
 use super::cursor::Cursor;
 use super::error::GgufError;
+use super::read_name;
 use crate::engine::weights::matrix::WeightFormat;
 use crate::engine::weights::{Shown, shown};
 
@@ -105,17 +106,10 @@ impl<'a> Tensor<'a> {
         &self.dims[..self.n_dims]
     }
 
-    /// Reads only the name at the cursor.
-    pub(super) fn read_name(cursor: &mut Cursor<'a>) -> Result<&'a str, GgufError> {
-        let at = cursor.at();
-        let name = cursor.string(format_args!("a tensor name"))?;
-        std::str::from_utf8(name).map_err(|_| GgufError::NotText { what: "tensor name", name: shown(name), at })
-    }
-
     /// Reads and checks one entry.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, GgufError> {
         let at = cursor.at();
-        let name = Self::read_name(cursor)?;
+        let name = read_name(cursor, "tensor name")?;
         let shown_name = || shown(name.as_bytes());
         let lazy = Shown(name.as_bytes());
         let dims_at = cursor.at();
