@@ -5,6 +5,11 @@ use thiserror::Error;
 use crate::engine::weights::ModelError;
 use crate::experiment::ExperimentError;
 use crate::pin::PinError;
+use crate::record::{LogError, StorageError};
+use crate::report::ReportError;
+use crate::run::RunError;
+use crate::table::TableError;
+use crate::target::endpoint::EndpointError;
 use crate::workload::WorkloadError;
 
 /// How the program ends (`contracts/cli.md`).
@@ -77,6 +82,72 @@ impl Exit for WorkloadError {
 impl Exit for ModelError {
     fn exit_code(&self) -> ExitCode {
         ExitCode::Pin
+    }
+}
+
+impl Exit for EndpointError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Url(_) | Self::MissingKey { .. } | Self::UnusableKey { .. } => ExitCode::Usage,
+            _ => ExitCode::Unreachable,
+        }
+    }
+}
+
+impl Exit for StorageError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            // Another process holds the run, or the name is taken: nothing is wrong with the disk.
+            Self::Locked { .. } | Self::Exists { .. } => ExitCode::Usage,
+            Self::NotFinite { .. } | Self::WriterGone { .. } => ExitCode::Internal,
+            Self::Io { .. } | Self::LineTooLong { .. } => ExitCode::Storage,
+        }
+    }
+}
+
+impl Exit for LogError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Storage(error) => error.exit_code(),
+            Self::Corrupt { .. } | Self::Headerless { .. } => ExitCode::Invalid,
+            _ => ExitCode::Usage,
+        }
+    }
+}
+
+impl Exit for TableError {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::Storage
+    }
+}
+
+impl Exit for ReportError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoRuns | Self::Format { .. } => ExitCode::Usage,
+            Self::Template { .. } => ExitCode::Internal,
+            _ => ExitCode::Storage,
+        }
+    }
+}
+
+impl Exit for RunError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Experiment(error) => error.exit_code(),
+            Self::Workload(error) => error.exit_code(),
+            Self::Pin(error) => error.exit_code(),
+            Self::Model(error) => error.exit_code(),
+            // What does not fit this machine is for the experiment file to change.
+            Self::Engine(_) | Self::KvDtype(_) => ExitCode::Usage,
+            Self::Endpoint(error) => error.exit_code(),
+            Self::Storage(error) => error.exit_code(),
+            Self::Log(error) => error.exit_code(),
+            Self::Table(error) => error.exit_code(),
+            Self::Report(error) => error.exit_code(),
+            Self::Runtime(_) => ExitCode::Internal,
+            Self::Space { .. } => ExitCode::Storage,
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `inferlab plan`: what a run would do.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{CommandError, CommandResult, Console, ExitCode};
+use super::exit::OutputError;
+use super::{CommandResult, Console, ExitCode};
+use crate::experiment::{self, ExperimentError, Plan};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -17,6 +19,19 @@ pub struct PlanArgs {
 
 /// Carries out `plan`.
 pub fn plan(args: &PlanArgs, console: &Console) -> CommandResult {
-    console.note(&format!("suite {}", args.suite.display()));
-    Err(CommandError::message(ExitCode::Internal, "`plan` is not wired yet", "this is a development snapshot"))
+    let plan = load(&args.suite, &args.set, &[])?;
+    show(&plan, console)?;
+    Ok(ExitCode::Valid)
+}
+
+/// Reads a suite, refuses what this version cannot do, and plans it.
+pub(super) fn load(suite: &Path, sets: &[String], only: &[String]) -> Result<Plan, ExperimentError> {
+    let experiment = experiment::load(suite, sets)?;
+    experiment.check_supported()?;
+    Plan::new(&experiment, only)
+}
+
+/// Prints a plan.
+pub(super) fn show(plan: &Plan, console: &Console) -> Result<(), OutputError> {
+    if console.json() { console.print_json(&experiment::json(plan)) } else { console.print(experiment::text(plan).trim_end()) }
 }

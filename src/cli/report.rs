@@ -3,7 +3,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{CommandError, CommandResult, Console, ExitCode};
+use super::{CommandResult, Console, ExitCode};
+use crate::{inert, metric, record};
 
 /// Forms a report can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,8 +42,22 @@ pub struct ReportArgs {
     pub format: Vec<ReportFormat>,
 }
 
-/// Carries out `report`.
+/// Carries out `report`: one run into a folder of its name, several into one folder named after all of them.
 pub fn report(args: &ReportArgs, console: &Console) -> CommandResult {
-    console.note(&format!("runs {}", args.runs.len()));
-    Err(CommandError::message(ExitCode::Internal, "`report` is not wired yet", "this is a development snapshot"))
+    let mut summaries = Vec::with_capacity(args.runs.len());
+    for dir in &args.runs {
+        summaries.push(metric::summarise(&record::run_name(dir), &record::read_run(dir)?));
+    }
+    let names: Vec<&str> = summaries.iter().map(|summary| summary.run_id.as_str()).collect();
+    let folder = if let [one] = names[..] { one.to_owned() } else { inert::file_slug(&names.join("+")) };
+    let formats: Vec<String> = args.format.iter().map(|format| format.word().to_owned()).collect();
+    let paths = crate::report::write(&summaries, &args.out.join(folder), &formats)?;
+    if console.json() {
+        console.print_json(&serde_json::json!({"runs": args.runs, "reports": paths, "exit": 0}))?;
+    } else {
+        for path in [&paths.md, &paths.html, &paths.csv].into_iter().flatten() {
+            console.print(&path.display().to_string())?;
+        }
+    }
+    Ok(ExitCode::Valid)
 }

@@ -2,6 +2,7 @@
 //!
 //! A report is a [`document::Document`] built from summaries and written twice. The same summaries give the same bytes: the time of
 //! writing stands nowhere.
+mod brief;
 mod build;
 pub mod document;
 mod html;
@@ -10,6 +11,8 @@ pub mod names;
 pub mod number;
 mod results;
 mod table_csv;
+
+pub use brief::brief;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use crate::experiment::{Identity, IdentityInputs, Plan};
 use crate::hardware;
 use crate::loadgen::{Issue, Lanes, Stop, closed_loop};
 use crate::metric::summary::{Reason, RowCounts, Verdict};
-use crate::record::{self, Header, LoggedRun, Open, RunLog};
+use crate::record::{self, Header, LogOptions, LoggedRun, Open, RunLog};
 use crate::report::{self, ReportPaths};
 use crate::request::{Prompt, Request};
 use crate::target::{Observation, Target};
@@ -49,6 +49,8 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// Rows by outcome.
     pub rows: RowCounts,
+    /// The main numbers as a table for a terminal.
+    pub table: String,
     /// Report files, unless none were asked for.
     pub reports: Option<ReportPaths>,
     /// The run was stopped; what is there can be resumed.
@@ -91,13 +93,13 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
     let clock = Clock::start();
     let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
-            let (log, earlier) = RunLog::resume(dir, &identity.hex, &identity.parts, Open::now(provenance))?;
+            let (log, earlier) = RunLog::resume_with(dir, &identity.hex, &identity.parts, Open::now(provenance), log_options(dir))?;
             (dir.clone(), log, earlier)
         }
         None => {
             let header = Header::new(&identity.hex, &identity.parts, &nonce, plan.planned());
             let dir = record::create_directory(&options.out, &plan.experiment.name, &identity.hex)?;
-            let log = RunLog::create(&dir, &header, Open::now(provenance))?;
+            let log = RunLog::create_with(&dir, &header, Open::now(provenance), log_options(&dir))?;
             let earlier = LoggedRun::new(header);
             (dir, log, earlier)
         }
@@ -134,6 +136,11 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
     log.close(if outcome.is_err() { "error" } else if interrupted { "interrupted" } else { "done" })?;
     outcome?;
     conclude(&dir, options, interrupted)
+}
+
+/// Parquet parts are written while the run goes on.
+fn log_options(dir: &Path) -> LogOptions {
+    LogOptions { observer: Some(Box::new(table::Parts::new(dir))), ..LogOptions::default() }
 }
 
 /// Starts every arm once before anything is measured: what does not fit, or does not answer, is known now and not in hour three.
@@ -192,6 +199,9 @@ impl Session<'_> {
                     return Ok(false);
                 }
                 self.cell(cell, &target).await?;
+                if let Some(error) = self.log.health().first_error {
+                    return Err(RunError::Storage(error));
+                }
                 for sample in sampler.take() {
                     self.log.hardware(&sample);
                 }
@@ -255,7 +265,7 @@ fn draw_nonce() -> String {
 /// Reads the log back and derives everything from it: the same path that `inferlab report` takes.
 fn conclude(dir: &Path, options: &Options, interrupted: bool) -> Result<RunResult, RunError> {
     let run = record::read_run(dir)?;
-    let run_id = dir.file_name().map_or_else(|| "run".into(), |name| name.to_string_lossy().into_owned());
+    let run_id = record::run_name(dir);
     table::derive(dir, &run)?;
     let summary = metric::summarise(&run_id, &run);
     let reports = if options.report {
@@ -266,6 +276,7 @@ fn conclude(dir: &Path, options: &Options, interrupted: bool) -> Result<RunResul
     };
     Ok(RunResult {
         run: dir.to_path_buf(),
+        table: report::brief(&summary),
         verdict: summary.verdict,
         reasons: summary.reasons,
         warnings: summary.warnings,
