@@ -21,7 +21,7 @@ use miette::NamedSource;
 use serde::de::DeserializeOwned;
 
 pub use axis::Axis;
-pub use bounds::{MAX_BYTES, MAX_DEPTH, MAX_VALUES};
+pub use bounds::{MAX_BYTES, MAX_DEPTH, MAX_LINE, MAX_VALUES};
 pub use error::YamlError;
 pub(crate) use explain::{inline, nearest, printable, quoted};
 pub use place::{KeyPath, Part, Place, Step};
@@ -64,6 +64,9 @@ impl Source {
             return Err(YamlError::TooLarge { name: inline(name) });
         }
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        if let Some(line) = bounds::too_long(bytes) {
+            return Err(YamlError::LongLine { name: inline(name), line });
+        }
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(wrong) => {

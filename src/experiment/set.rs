@@ -21,7 +21,8 @@ pub(super) fn apply(experiment: Experiment, arguments: &[String]) -> Result<Expe
         put(&mut tree, &set, set.path.steps(), value)?;
         sets.push(set);
     }
-    let mut merged = tree.to_string();
+    // Pretty, since a reader of YAML refuses a line without end.
+    let mut merged = serde_json::to_string_pretty(&tree).expect("a tree of plain data");
     for (number, set) in sets.iter().enumerate() {
         merged = merged.replace(&Value::String(mark(number)).to_string(), set.value());
     }

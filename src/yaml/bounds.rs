@@ -9,8 +9,15 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub const MAX_DEPTH: usize = 64;
 /// Most keys and values a document may hold, aliases followed.
 pub const MAX_VALUES: usize = 100_000;
+/// Longest line in bytes: an error draws its line whole, and no reader follows one of thousands of columns.
+pub const MAX_LINE: usize = 10_000;
 /// Most opening brackets anywhere in the file, whatever they stand in: a bound that no quoting can hide from.
-const MAX_BRACKETS: usize = 8192;
+const MAX_BRACKETS: usize = 2000;
+
+/// Number, from 1, of the first line over [`MAX_LINE`], if there is one.
+pub(super) fn too_long(text: &[u8]) -> Option<usize> {
+    text.split(|&byte| byte == b'\n').position(|line| line.len() > MAX_LINE).map(|index| index + 1)
+}
 
 /// Byte offset of the bracket that is one too many, if there is one.
 ///

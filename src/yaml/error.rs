@@ -2,7 +2,7 @@
 use miette::{Diagnostic, SourceSpan};
 use thiserror::Error;
 
-use super::bounds::{MAX_BYTES, MAX_DEPTH, MAX_VALUES};
+use super::bounds::{MAX_BYTES, MAX_DEPTH, MAX_LINE, MAX_VALUES};
 use super::place::{KeyPath, Part, Place};
 
 /// A file that cannot be read as the type that was asked for: the place, and the way out.
@@ -24,6 +24,15 @@ pub enum YamlError {
     TooLarge {
         /// The file.
         name: String,
+    },
+    /// A line too long to draw.
+    #[error("line {line} of `{name}` is longer than {MAX_LINE} bytes")]
+    #[diagnostic(help("write a long list one element a line, as `- 128`"))]
+    LongLine {
+        /// The file.
+        name: String,
+        /// Number of the line, from 1.
+        line: usize,
     },
     /// Bytes that are no UTF-8.
     #[error("the file is not UTF-8")]
@@ -208,7 +217,7 @@ impl YamlError {
     /// Where the error points, if it has a place.
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Self::Read { .. } | Self::TooLarge { .. } => None,
+            Self::Read { .. } | Self::TooLarge { .. } | Self::LongLine { .. } => None,
             Self::NotUtf8 { at }
             | Self::Control { at, .. }
             | Self::TooDeep { at }

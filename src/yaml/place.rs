@@ -92,6 +92,9 @@ impl fmt::Display for KeyPath {
     }
 }
 
+/// Most bytes of an argument that an error shows.
+const MAX_ARGUMENT: usize = 1000;
+
 /// A span of a named text. Cheap to clone; serves miette as source and as label.
 #[derive(Clone)]
 pub struct Place {
@@ -111,9 +114,12 @@ impl Place {
         Self { file, span: (offset, length).into() }
     }
 
-    /// A place in a text that is no file: an argument of the command line.
+    /// A place in a text that is no file: an argument of the command line, of which the first line is shown.
     pub fn in_argument(name: &str, text: &str, offset: usize, length: usize) -> Self {
-        Self::new(Arc::new(NamedSource::new(name, shown(text))), offset, length)
+        let line = text.lines().next().unwrap_or("");
+        let line = &line[..line.floor_char_boundary(MAX_ARGUMENT)];
+        let offset = offset.min(line.len());
+        Self::new(Arc::new(NamedSource::new(name, shown(line))), offset, length.min(line.len() - offset))
     }
 
     /// Name of the file.

@@ -208,18 +208,24 @@ fn aliases_cannot_multiply_without_bound() {
 fn deep_nesting_is_refused_before_a_parser_sees_it() {
     for (open, close) in [("[", "]"), ("{a: ", "}"), ("[{a: ", "}]")] {
         for depth in [65, 2_000, 100_000] {
-            let text = format!("text: {}{}\n", open.repeat(depth), close.repeat(depth));
-            let error = fails(&text);
-            assert!(
-                matches!(error, YamlError::TooDeep { .. } | YamlError::TooLarge { .. }),
-                "{open} {depth} {error:?}"
-            );
+            // One line of brackets, and one bracket a line.
+            for end in ["", "\n "] {
+                let text = format!("text: {}{}\n", format!("{open}{end}").repeat(depth), close.repeat(depth));
+                let error = fails(&text);
+                assert!(
+                    matches!(
+                        error,
+                        YamlError::TooDeep { .. } | YamlError::LongLine { .. } | YamlError::TooLarge { .. }
+                    ),
+                    "{open} {depth} {error:?}"
+                );
+            }
         }
     }
     let blocks: String = (0..200).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert!(matches!(fails(&blocks), YamlError::TooDeep { .. }));
     // A quote that YAML does not take for one hides nothing.
-    let hidden = format!("text: it's {{\nswept: {}\n", "[".repeat(9_000));
+    let hidden = format!("text: it's {{\nswept: {}\n", "[".repeat(3_000));
     assert!(matches!(fails(&hidden), YamlError::TooDeep { .. }));
 }
 
@@ -237,6 +243,14 @@ fn brackets_in_quotes_and_comments_nest_nothing() {
 fn a_file_over_the_cap_is_refused_by_size() {
     let text = format!("text: a\n#{}\n", "x".repeat(MAX_BYTES));
     assert!(matches!(fails(&text), YamlError::TooLarge { .. }));
+}
+
+#[test]
+fn a_line_without_end_is_refused_by_number() {
+    let error = fails(&format!("text: a\nswept: [{}1]\n", "1, ".repeat(40_000)));
+    assert!(matches!(error, YamlError::LongLine { line: 2, .. }), "{error:?}");
+    let line = format!("text: {}\n", "x".repeat(MAX_LINE - 6));
+    assert_eq!(read(&line).expect("the longest line").text.len(), MAX_LINE - 6);
 }
 
 #[test]

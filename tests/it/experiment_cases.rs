@@ -110,8 +110,12 @@ fn every_yaml_case_gets_the_stated_answer_with_key_line_and_caret() {
             let error = result.err().unwrap_or_else(|| panic!("{file} was accepted"));
             if let Some(most) = case["max_ms"].as_f64() {
                 // Refused by size or by counting brackets, so no parser ran; the time is printed above.
-                let before =
-                    matches!(error, ExperimentError::Yaml(YamlError::TooLarge { .. } | YamlError::TooDeep { .. }));
+                let before = matches!(
+                    error,
+                    ExperimentError::Yaml(
+                        YamlError::TooLarge { .. } | YamlError::TooDeep { .. } | YamlError::LongLine { .. }
+                    )
+                );
                 assert!(before, "{file} went to the parser, which may take more than {most} ms: {error:?}");
             }
             let Some(key) = case["keys"][file].as_str() else { continue };

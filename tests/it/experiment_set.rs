@@ -55,7 +55,7 @@ fn a_wrong_set_is_shown_in_the_argument_itself() {
         ("repeats=", "", "repeats", "KEY=VALUE"),
         ("=3", "", "", "KEY=VALUE"),
         ("repeats=[1", "", "[1", "as in the file"),
-        ("repeats=1\nseed: 4", "", "1\nseed: 4", "as in the file"),
+        ("repeats=1\nseed: 4", "", "1", "as in the file"),
         ("target.in_process.prefix_cache=true", "target.in_process.prefix_cache", "true", "prefix_cache: false"),
     ];
     for (argument, path, marked, hint) in cases {
