@@ -33,5 +33,9 @@ pub(super) fn load(suite: &Path, sets: &[String], only: &[String]) -> Result<Pla
 
 /// Prints a plan.
 pub(super) fn show(plan: &Plan, console: &Console) -> Result<(), OutputError> {
-    if console.json() { console.print_json(&experiment::json(plan)) } else { console.print(experiment::text(plan).trim_end()) }
+    if console.json() {
+        console.print_json(&experiment::json(plan))
+    } else {
+        console.print(experiment::text(plan).trim_end())
+    }
 }

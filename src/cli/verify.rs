@@ -25,21 +25,30 @@ pub fn verify(args: &VerifyArgs, console: &Console) -> CommandResult {
     }
     let counts = report.row_counts;
     let lines = [
-        format!("{}", if report.is_sound() { "sound" } else { "DAMAGED" }),
+        (if report.is_sound() { "sound" } else { "DAMAGED" }).to_owned(),
         format!("  lines      {} (checksums {}, numbers {})", report.lines, yes(report.crc_ok), yes(report.seq_ok)),
-        format!("  rows       {} in {} segments, {} superseded by a later attempt", report.rows, report.segments, report.superseded),
+        format!(
+            "  rows       {} in {} segments, {} superseded by a later attempt",
+            report.rows, report.segments, report.superseded
+        ),
         format!(
             "  measured   {} ok, {} failed, {} cancelled, {} shed",
             counts.ok, counts.failed, counts.cancelled, counts.shed
         ),
         format!("  texts      {} of {} belong to a row", report.texts_matched, report.texts),
-        format!("  finished   {}", if report.ended { "yes" } else { "no: go on with `inferlab run SUITE --resume RUN`" }),
+        format!(
+            "  finished   {}",
+            if report.ended { "yes" } else { "no: go on with `inferlab run SUITE --resume RUN`" }
+        ),
     ];
     for line in lines {
         console.print(&line)?;
     }
     if report.torn_bytes > 0 {
-        console.print(&format!("  torn       {} bytes behind the last whole line; a resume cuts them off", report.torn_bytes))?;
+        console.print(&format!(
+            "  torn       {} bytes behind the last whole line; a resume cuts them off",
+            report.torn_bytes
+        ))?;
     }
     for problem in &report.problems {
         console.print(&format!("  problem    {}", inert::terminal_line(problem)))?;

@@ -62,12 +62,14 @@ impl Capacity {
         if config.max_context as usize > shape.context {
             return Err(EngineError::ContextBeyondModel { asked: config.max_context, trained: shape.context });
         }
-        if !shape.hidden.is_multiple_of(32) || !shape.feed_forward.is_multiple_of(32) || !shape.q_width().is_multiple_of(32) {
+        if !shape.hidden.is_multiple_of(32)
+            || !shape.feed_forward.is_multiple_of(32)
+            || !shape.q_width().is_multiple_of(32)
+        {
             return Err(EngineError::Width { hidden: shape.hidden, feed_forward: shape.feed_forward });
         }
-        let threads = config
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+        let threads =
+            config.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
         let layout = KvLayout {
             layers: shape.layers,
             kv_heads: shape.kv_heads,
@@ -87,7 +89,9 @@ impl Capacity {
         }
         let size = LlamaSize {
             threads,
-            max_tokens: (config.prefill_chunk as usize).min(config.max_context as usize).max(config.max_concurrency as usize),
+            max_tokens: (config.prefill_chunk as usize)
+                .min(config.max_context as usize)
+                .max(config.max_concurrency as usize),
             max_context: config.max_context as usize,
             max_logits: config.max_concurrency as usize,
             pages,

@@ -159,7 +159,9 @@ pub enum EngineError {
         needed: u64,
     },
     /// It does not fit in memory.
-    #[error("the engine needs {needed} bytes beside the weights ({kv} of them for keys and values), {available} are free")]
+    #[error(
+        "the engine needs {needed} bytes beside the weights ({kv} of them for keys and values), {available} are free"
+    )]
     #[diagnostic(help("lower max_context, max_concurrency or kv_capacity, or store keys and values as bf16"))]
     Memory {
         /// Pool and workspace.

@@ -4,8 +4,8 @@
 //! distribution at temperature 1 (vLLM applies temperature first: with other settings equal its nucleus differs).
 use std::collections::HashMap;
 
-use rand_pcg::Pcg64Mcg;
 use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 use crate::request::Sampling;
 
@@ -84,7 +84,8 @@ impl Sampler {
     /// Uniform in [0, 1), a function of seed and position.
     fn uniform(&self) -> f64 {
         let state = (u128::from(self.seed) << 64) | u128::from(self.drawn);
-        let mut rng = Pcg64Mcg::seed_from_u64((state >> 64) as u64 ^ (state as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut rng =
+            Pcg64Mcg::seed_from_u64((state >> 64) as u64 ^ (state as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's thread and the handle to it.
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -142,9 +142,10 @@ impl Loop {
             let first = match self.pending.front() {
                 None => self.inbox.recv().map_err(|_| true),
                 // Waiting requests that fit nowhere cannot be: an empty engine admits any that was not refused.
-                Some(_) => self.inbox.recv_timeout(Duration::from_millis(1)).map_err(|error| {
-                    error == std::sync::mpsc::RecvTimeoutError::Disconnected
-                }),
+                Some(_) => self
+                    .inbox
+                    .recv_timeout(Duration::from_millis(1))
+                    .map_err(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected),
             };
             match first {
                 Ok(submission) => self.accept(submission),

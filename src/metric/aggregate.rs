@@ -168,7 +168,8 @@ mod tests {
         row.outcome = Outcome::Ok;
         let at = |ms: i64| Some(TimestampNs(ms * 1_000_000));
         let last = first_ms + gaps_ms.iter().map(|&g| i64::from(g)).sum::<i64>();
-        (row.sent_ns, row.first_token_ns, row.last_token_ns, row.end_ns) = (at(sent_ms), at(first_ms), at(last), at(last));
+        (row.sent_ns, row.first_token_ns, row.last_token_ns, row.end_ns) =
+            (at(sent_ms), at(first_ms), at(last), at(last));
         row.gap_us = gaps_ms.iter().map(|g| g * 1000).collect();
         row.first_chunk_tokens = Some(1);
         row.usage_completion_tokens = Some(gaps_ms.len() as u32 + 1);

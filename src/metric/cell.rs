@@ -132,7 +132,8 @@ pub fn summarise(arm: &str, planned: &PlannedCell, rows: &CellRows<'_>, slo: Opt
         metrics.insert("run_tok_s", over_repeats("run_tok_s", None));
     }
 
-    let values = |of: &dyn Fn(&RequestRecord) -> Option<f64>| -> Vec<f64> { ok.iter().filter_map(|row| of(row)).collect() };
+    let values =
+        |of: &dyn Fn(&RequestRecord) -> Option<f64>| -> Vec<f64> { ok.iter().filter_map(|row| of(row)).collect() };
     samples.ttft_ms = values(&row::ttft_ms);
     samples.e2e_latency_ms = values(&row::e2e_latency_ms);
     samples.tpot_ms = values(&|r| row::tpot_ms(r).map(|labelled| labelled.value));

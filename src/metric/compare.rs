@@ -98,7 +98,8 @@ fn one(
     let interval = paired_ratio_interval(&pairs)?;
     let only = |values: &[(u32, f64)]| values.iter().map(|&(_, v)| v).collect::<Vec<f64>>();
     let floor = pooled_log_spread(&[only(&a), only(&b)]).and_then(|spread| noise_floor(spread, pairs.len()));
-    let ratio = Estimate { n: interval.n, value: Some(interval.centre), low: interval.low, high: interval.high, note: None };
+    let ratio =
+        Estimate { n: interval.n, value: Some(interval.centre), low: interval.low, high: interval.high, note: None };
     let verdict = sentence(&ratio, floor, better(metric), factors, arm.copy_of.is_some());
     Some(Comparison {
         baseline: baseline.name.clone(),
@@ -121,10 +122,13 @@ fn sentence(ratio: &Estimate, floor: Option<f64>, better: Better, factors: &[&st
     let range = format!("{} ({} to {}, {} blocks)", percent(value), percent(low), percent(high), ratio.n);
     let shown = low > 1.0 || high < 1.0;
     let outside = floor.is_none_or(|floor| value > 1.0 + floor || value < 1.0 / (1.0 + floor));
-    let confounded =
-        if factors.len() > 1 { format!("; confounded by {}", factors.join(", ")) } else { String::new() };
+    let confounded = if factors.len() > 1 { format!("; confounded by {}", factors.join(", ")) } else { String::new() };
     if copy {
-        let seen = if shown { "the same arm twice differs: the machine was not steady" } else { "the same arm twice: no difference shown" };
+        let seen = if shown {
+            "the same arm twice differs: the machine was not steady"
+        } else {
+            "the same arm twice: no difference shown"
+        };
         return format!("{seen}, {range}");
     }
     if !shown {

@@ -1,7 +1,13 @@
 //! Every metric a cell may have.
 use super::summary::{Better, MetricInfo};
 
-const fn metric(name: &'static str, label: &'static str, unit: &'static str, better: Better, meaning: &'static str) -> MetricInfo {
+const fn metric(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    better: Better,
+    meaning: &'static str,
+) -> MetricInfo {
     MetricInfo { name, label, unit, meaning, better }
 }
 
@@ -16,7 +22,13 @@ pub const METRICS: &[MetricInfo] = &[
         Higher,
         "tokens emitted while all lanes decode and none prefills, divided by that time; mean and t interval over repeats, on logs",
     ),
-    metric("decode_tok_s_p50", "decode, one request p50", "tok/s", Higher, "1000 / tpot_ms of one request, by the wall clock"),
+    metric(
+        "decode_tok_s_p50",
+        "decode, one request p50",
+        "tok/s",
+        Higher,
+        "1000 / tpot_ms of one request, by the wall clock",
+    ),
     metric(
         "run_tok_s",
         "whole run",
@@ -44,10 +56,28 @@ pub const METRICS: &[MetricInfo] = &[
     metric("e2e_latency_ms_p50", "end-to-end p50", "ms", Lower, "end - sent"),
     metric("e2e_latency_ms_p90", "end-to-end p90", "ms", Lower, "end - sent"),
     metric("e2e_latency_ms_p99", "end-to-end p99", "ms", Lower, "end - sent"),
-    metric("ttft_answer_ms_p50", "TTFT of the answer p50", "ms", Lower, "first token of the answer, after any reasoning - sent"),
-    metric("ttft_from_schedule_ms_p50", "TTFT from schedule p50", "ms", Lower, "first token - the time it was scheduled"),
+    metric(
+        "ttft_answer_ms_p50",
+        "TTFT of the answer p50",
+        "ms",
+        Lower,
+        "first token of the answer, after any reasoning - sent",
+    ),
+    metric(
+        "ttft_from_schedule_ms_p50",
+        "TTFT from schedule p50",
+        "ms",
+        Lower,
+        "first token - the time it was scheduled",
+    ),
     metric("ttfb_ms_p50", "first byte p50", "ms", Lower, "first byte of the body - sent"),
-    metric("server_decode_tok_s_p50", "decode, target's clock p50", "tok/s", Higher, "the target's own rate, over n - 1 intervals"),
+    metric(
+        "server_decode_tok_s_p50",
+        "decode, target's clock p50",
+        "tok/s",
+        Higher,
+        "the target's own rate, over n - 1 intervals",
+    ),
     metric("lateness_ms_p99", "our lateness p99", "ms", Lower, "sent - scheduled: the load generator's own delay"),
 ];
 

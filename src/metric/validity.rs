@@ -55,7 +55,11 @@ fn v1_failures(plan: &PlannedRun, cells: &[Judged<'_>]) -> Option<Reason> {
     let share = failed as f64 / issued.max(1) as f64;
     let limit = plan.limits.max_failure_rate;
     if share > limit {
-        let message = format!("{failed} of {issued} requests failed ({:.1} %); the limit is {:.1} %", share * 100.0, limit * 100.0);
+        let message = format!(
+            "{failed} of {issued} requests failed ({:.1} %); the limit is {:.1} %",
+            share * 100.0,
+            limit * 100.0
+        );
         return Some(reason("V1", message));
     }
     (ok == 0).then(|| reason("V1", format!("none of {issued} measured requests was answered")))
@@ -73,8 +77,12 @@ fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
     let share = held / total;
     (total > 0.0 && share < HELD).then(|| {
         let Judged { arm, cell, .. } = judged;
-        let message =
-            format!("{arm}, {}: {} requests in flight were held in {:.1} % of the window", cell.id, cell.concurrency, share * 100.0);
+        let message = format!(
+            "{arm}, {}: {} requests in flight were held in {:.1} % of the window",
+            cell.id,
+            cell.concurrency,
+            share * 100.0
+        );
         reason("V2", message)
     })
 }
@@ -132,7 +140,10 @@ fn v5_cache(judged: &Judged<'_>) -> Option<Reason> {
     let hits = judged.rows.ok().filter(hit).count();
     (hits > 0).then(|| {
         let most = judged.rows.ok().filter_map(row::cached_tokens).max().unwrap_or(0);
-        let message = format!("{}, {}: {hits} prompts were answered from a cache, up to {most} tokens", judged.arm, judged.cell.id);
+        let message = format!(
+            "{}, {}: {hits} prompts were answered from a cache, up to {most} tokens",
+            judged.arm, judged.cell.id
+        );
         reason("V5", message)
     })
 }
@@ -226,7 +237,8 @@ pub fn warnings(run: &LoggedRun, cells: &[Judged<'_>]) -> Vec<String> {
         let text = s.open.provenance["host"]["load_average"].as_str()?;
         text.split([' ', ',']).next()?.parse::<f64>().ok()
     });
-    let cores = run.segments.iter().find_map(|s| s.open.provenance["host"]["cores_available"].as_str()?.parse::<f64>().ok());
+    let cores =
+        run.segments.iter().find_map(|s| s.open.provenance["host"]["cores_available"].as_str()?.parse::<f64>().ok());
     if let (Some(load), Some(cores)) = (load.reduce(f64::max), cores)
         && load > 0.5 * cores
     {
@@ -236,7 +248,9 @@ pub fn warnings(run: &LoggedRun, cells: &[Judged<'_>]) -> Vec<String> {
         warnings.push(format!("the run was interrupted and resumed: {} segments", run.segments.len()));
         let differs = |part: &str| {
             let first = &run.segments[0].open.provenance[part];
-            run.segments.iter().any(|s| ["cpu", "version", "revision"].iter().any(|k| s.open.provenance[part][k] != first[k]))
+            run.segments
+                .iter()
+                .any(|s| ["cpu", "version", "revision"].iter().any(|k| s.open.provenance[part][k] != first[k]))
         };
         for part in ["host", "build"] {
             if differs(part) {
@@ -251,7 +265,8 @@ pub fn warnings(run: &LoggedRun, cells: &[Judged<'_>]) -> Vec<String> {
     }
     let few = cells.iter().filter(|j| j.rows.repeats.len() == 1).count();
     if few > 0 {
-        warnings.push(format!("{few} of {} cells were measured in one repeat only: they have no interval", cells.len()));
+        warnings
+            .push(format!("{few} of {} cells were measured in one repeat only: they have no interval", cells.len()));
     }
     let cancelled: usize =
         cells.iter().flat_map(|j| j.rows.measured()).filter(|r| r.outcome.group() == OutcomeGroup::Cancelled).count();

@@ -5,18 +5,18 @@ use std::time::Instant;
 
 use crate::engine::weights::ModelFile;
 use crate::engine::{Engine, EngineConfig, SchedulerPolicy};
-use crate::experiment::plan::Arm;
 use crate::experiment::Plan;
+use crate::experiment::plan::Arm;
 use crate::pin;
 use crate::request::{Message, Request};
 use crate::run::RunError;
 use crate::target::config::{self, InProcessConfig, ModelRef, TargetConfig};
-use crate::yaml::AutoOr;
 use crate::target::endpoint::{Endpoint, EndpointSettings};
 use crate::target::in_process::InProcess;
 use crate::target::{Observation, PromptCount, Target, TargetFacts};
 use crate::units::Clock;
 use crate::workload::PromptFit;
+use crate::yaml::AutoOr;
 
 /// A target of either kind, ready to answer.
 pub enum Launched {
@@ -70,7 +70,7 @@ pub async fn launch(plan: &Plan, arm: &Arm, model: &Model, nonce: &str) -> Resul
             let most = plan.cells.iter().map(|cell| cell.workload.concurrency()).max().unwrap_or(1);
             let settings = EndpointSettings::from_config(config, most, nonce)?;
             Launched::Endpoint(Box::new(Endpoint::connect(settings).await?))
-        },
+        }
     };
     Ok((Rc::new(launched), started.elapsed().as_secs_f64()))
 }

@@ -70,7 +70,6 @@ struct Session<'a> {
     models: Vec<Model>,
     clock: Clock,
     log: Rc<RunLog>,
-    earlier: LoggedRun,
     nonce: String,
     progress: Rc<Progress>,
     deadline: Option<Instant>,
@@ -93,7 +92,8 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
     let clock = Clock::start();
     let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
-            let (log, earlier) = RunLog::resume_with(dir, &identity.hex, &identity.parts, Open::now(provenance), log_options(dir))?;
+            let (log, earlier) =
+                RunLog::resume_with(dir, &identity.hex, &identity.parts, Open::now(provenance), log_options(dir))?;
             (dir.clone(), log, earlier)
         }
         None => {
@@ -116,7 +116,6 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         models,
         clock,
         log: Rc::new(log),
-        earlier,
         nonce,
         progress: Rc::clone(&progress),
         deadline: Some(Instant::now() + plan.experiment.limits.max_duration.0),
@@ -133,7 +132,13 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         log.event(clock.now(), "incident", json!({"message": error.to_string()}));
     }
     let log = Rc::into_inner(log).expect("every lane that held the log has ended");
-    log.close(if outcome.is_err() { "error" } else if interrupted { "interrupted" } else { "done" })?;
+    log.close(if outcome.is_err() {
+        "error"
+    } else if interrupted {
+        "interrupted"
+    } else {
+        "done"
+    })?;
     outcome?;
     conclude(&dir, options, interrupted)
 }

@@ -57,7 +57,8 @@ fn greedy_text_is_that_of_llama_cpp_or_diverges_at_a_near_tie() {
     let golden = golden();
     let prompts = golden["greedy"].as_array().expect("prompts");
     assert!(prompts.len() >= 20);
-    let config = EngineConfig { kv_dtype: KvDtype::F32, max_context: 1024, max_concurrency: 4, ..EngineConfig::default() };
+    let config =
+        EngineConfig { kv_dtype: KvDtype::F32, max_context: 1024, max_concurrency: 4, ..EngineConfig::default() };
     let engine = Engine::start(model, config).expect("it fits");
     let waiting: Vec<_> = prompts
         .iter()

@@ -31,9 +31,8 @@ impl std::str::FromStr for KvDtype {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        [Self::F32, Self::Bf16]
-            .into_iter()
-            .find(|dtype| dtype.word() == word)
-            .ok_or_else(|| format!("the CPU engine of this version stores keys and values as f32 or bf16, not `{word}`"))
+        [Self::F32, Self::Bf16].into_iter().find(|dtype| dtype.word() == word).ok_or_else(|| {
+            format!("the CPU engine of this version stores keys and values as f32 or bf16, not `{word}`")
+        })
     }
 }

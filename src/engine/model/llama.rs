@@ -127,8 +127,7 @@ impl Llama {
         let scratch = (0..workers.threads())
             .map(|_| UnsafeCell::new(AttentionScratch::new(rows, size.max_context, s.head_dim)))
             .collect();
-        let layout =
-            KvLayout { layers: s.layers, kv_heads: s.kv_heads, head_dim: s.head_dim, dtype: size.kv_dtype };
+        let layout = KvLayout { layers: s.layers, kv_heads: s.kv_heads, head_dim: s.head_dim, dtype: size.kv_dtype };
         Self {
             kv: KvPool::new(layout, size.pages),
             rope: RopeTable::new(size.max_context, s.head_dim, s.rope_theta),
@@ -344,7 +343,8 @@ pub fn evaluate(
 ) {
     const CHUNK: usize = 128;
     let pages = tokens.len().div_ceil(crate::engine::kv::PAGE_TOKENS);
-    let size = LlamaSize { threads, max_tokens: CHUNK, max_context: tokens.len().max(1), max_logits: CHUNK, pages, kv_dtype };
+    let size =
+        LlamaSize { threads, max_tokens: CHUNK, max_context: tokens.len().max(1), max_logits: CHUNK, pages, kv_dtype };
     let mut llama = Llama::new(Arc::clone(model), size);
     let table = llama.kv().reserve(tokens.len()).unwrap_or_default();
     let vocabulary = model.shape.vocabulary;

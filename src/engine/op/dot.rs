@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn every_format_meets_the_f64_dot_product_of_its_dequantised_rows() {
-        for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16, WeightFormat::Q8_0, WeightFormat::Q4_1] {
+        for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16, WeightFormat::Q8_0, WeightFormat::Q4_1]
+        {
             let (rows, cols, tokens) = (5, 96, 7);
             let m = matrix(format, rows, cols);
             let xs: Vec<f32> = (0..tokens * cols).map(|i| ((i * 31 % 67) as f32 - 33.0) / 20.0).collect();

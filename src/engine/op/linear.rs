@@ -64,8 +64,10 @@ pub fn linear_decode(pool: &mut WorkerPool, xs: &[f32], products: &mut [Product<
     // About four tasks a thread: enough to even out, few enough that taking one costs nothing beside it.
     let each = total.div_ceil(pool.threads() * 4).max(8);
     let tasks = split(products, |_| each);
-    let columns: Vec<(&Matrix, Columns)> =
-        products.iter_mut().map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows))).collect();
+    let columns: Vec<(&Matrix, Columns)> = products
+        .iter_mut()
+        .map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows)))
+        .collect();
     pool.run(tasks.len(), &|task, _| {
         let Task { product, rows } = &tasks[task];
         let (matrix, out) = columns[*product];
@@ -85,8 +87,10 @@ pub fn linear_prefill(pool: &mut WorkerPool, tiles: &Tiles, xs: &[f32], products
         let rounds = m.rows.div_ceil(threads * TILE_ROWS);
         m.rows.div_ceil(threads * rounds).next_multiple_of(8).min(TILE_ROWS)
     });
-    let columns: Vec<(&Matrix, Columns)> =
-        products.iter_mut().map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows))).collect();
+    let columns: Vec<(&Matrix, Columns)> = products
+        .iter_mut()
+        .map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows)))
+        .collect();
     pool.run(tasks.len(), &|task, thread| {
         let Task { product, rows } = &tasks[task];
         let (matrix, out) = columns[*product];
