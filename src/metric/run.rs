@@ -38,7 +38,8 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         sum.warmup += cell.rows.warmup;
         sum
     });
-    let partial = run.end.is_none();
+    // Lost rows make a run invalid also where they kept it from its end.
+    let partial = run.end.is_none() && run.storage_incidents().next().is_none();
     let reasons = validity::judge(run, plan, &judged);
     let verdict = match (partial, reasons.is_empty()) {
         (true, _) => Verdict::Partial,
