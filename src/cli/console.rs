@@ -69,7 +69,7 @@ impl Console {
 
     /// Writes the one JSON object of `--json` to stdout.
     pub fn print_json(&self, value: &Value) -> Result<(), OutputError> {
-        self.print(&format!("{value:#}"))
+        self.print(&inert_json(&format!("{value:#}")))
     }
 
     /// Writes a line of progress or warning to stderr; a stderr that is gone is nobody to tell.
@@ -100,9 +100,27 @@ impl Console {
     }
 }
 
+/// JSON in which no letter acts on a terminal: serde_json escapes controls below U+0020 only, and all others stand inside strings.
+fn inert_json(text: &str) -> String {
+    let hostile = |c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let escaped = |c: char| if hostile(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    if text.contains(hostile) { text.chars().map(escaped).collect() } else { text.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_for_a_terminal_holds_no_control_and_reads_the_same() {
+        let value = json!({"a": "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}evil\n", "b": ["é"]});
+        let text = inert_json(&format!("{value:#}"));
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n') && !text.contains('\u{202e}'), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
 
     fn rendered(color: Color) -> String {
         let report = CommandError::message(ExitCode::Usage, "no such suite", "look into suites/");
