@@ -70,11 +70,10 @@ impl Portable {
     }
 }
 
-/// SAFETY of the bodies below: the trait's contract, `BLOCK` values readable at `from`.
+/// Reads one value inside the block that the caller vouches for; only for use in an `unsafe` block.
 macro_rules! read {
     ($from:expr, $at:expr, $ty:ty) => {
-        // SAFETY: inside the block that the caller vouches for.
-        unsafe { $from.add($at).cast::<$ty>().read_unaligned() }
+        $from.add($at).cast::<$ty>().read_unaligned()
     };
 }
 
@@ -150,14 +149,17 @@ unsafe impl Vector for Portable {
     }
     #[inline(always)]
     unsafe fn q8_0_block(from: *const u8) -> [Self; 4] {
-        let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
+        // SAFETY: inside the block that the caller vouches for.
+        let d = half_to_f32(u16::from_le(unsafe { read!(from, 0, u16) }));
         // SAFETY: the block's 34 bytes.
         unsafe { Self::block(|i| d * f32::from(read!(from, 2 + i, i8))) }
     }
     #[inline(always)]
     unsafe fn q4_1_block(from: *const u8) -> [Self; 4] {
-        let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
-        let m = half_to_f32(u16::from_le(read!(from, 2, u16)));
+        // SAFETY: inside the block that the caller vouches for.
+        let d = half_to_f32(u16::from_le(unsafe { read!(from, 0, u16) }));
+        // SAFETY: inside the block that the caller vouches for.
+        let m = half_to_f32(u16::from_le(unsafe { read!(from, 2, u16) }));
         // SAFETY: the block's 20 bytes.
         unsafe { Self::block(|i| d * f32::from((read!(from, 4 + i % 16, u8) >> (i / 16 * 4)) & 15) + m) }
     }
