@@ -1,1 +1,6 @@
-//! When to ask: the one issue loop.
+//! When to ask: the one issue loop. It knows nothing of what is asked or how it is sent.
+mod closed;
+mod stop;
+
+pub use closed::{Issue, Lanes, closed_loop};
+pub use stop::Stop;

@@ -126,7 +126,8 @@ pub fn cached_tokens(row: &RequestRecord) -> Option<u32> {
 /// Where the tokens of the first chunk are unknown, `n_first` is 1 and the label says so. `None` when `n ≤ n_first`, when either is
 /// unknown, or when no time passed.
 pub fn decode_work(row: &RequestRecord) -> Option<Work> {
-    let known = row.first_chunk_tokens.filter(|&n| n > 0 && row.first_chunk_tokens_source != Some(FirstChunkSource::None));
+    let known =
+        row.first_chunk_tokens.filter(|&n| n > 0 && row.first_chunk_tokens_source != Some(FirstChunkSource::None));
     let tokens = completion_tokens(row)?.checked_sub(known.unwrap_or(1)).filter(|&n| n > 0)?;
     let ms = ms_between(row.first_token_ns, row.last_token_ns).filter(|&ms| ms > 0.0)?;
     Some(Work { tokens: f64::from(tokens), ms, note: known.is_none().then_some(FIRST_CHUNK_UNKNOWN) })

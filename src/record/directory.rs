@@ -45,6 +45,12 @@ pub fn slug(id: &str) -> String {
     format!("{front}{kept}-{hash}")
 }
 
+/// Name of a run: the last part of its directory, also for `.` and paths that end in a slash.
+pub fn run_name(dir: &Path) -> String {
+    let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+    whole.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 /// `<slug of name>-<UTC start>-<6 hex of identity>`, as `quickstart-20261130T214500Z-3f9a1c`.
 pub fn directory_name(name: &str, start: SystemTime, identity: &str) -> String {
     let utc = humantime::format_rfc3339_seconds(start).to_string().replace(['-', ':'], "");

@@ -21,7 +21,7 @@ mod verify;
 mod writer;
 
 pub use columns::{Cell, Column, Dtype};
-pub use directory::{create_directory, directory_name, free_bytes, slug};
+pub use directory::{create_directory, directory_name, free_bytes, run_name, slug};
 pub use disk::{Disk, DiskFile, OsDisk};
 pub use entry::{Entry, Header, LoggedEvent, LoggedHardware, Open, RowCounts, SCHEMA};
 pub use error::{Fault, LogError, StorageError};

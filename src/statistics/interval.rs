@@ -31,7 +31,9 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let half = if n >= 2 {
         let squares: f64 = values.iter().map(|x| (x - centre).powi(2)).sum();
         let df = (n - 1) as f64;
-        student_t_quantile(0.5 + LEVEL / 2.0, df).map(|t| t * (squares / df / n as f64).sqrt()).filter(|h| h.is_finite())
+        student_t_quantile(0.5 + LEVEL / 2.0, df)
+            .map(|t| t * (squares / df / n as f64).sqrt())
+            .filter(|h| h.is_finite())
     } else {
         None
     };

@@ -1,0 +1,8 @@
+//! Carries out a plan: launches arms, runs cells, writes the log, derives tables and the report.
+mod error;
+mod launch;
+mod progress;
+mod session;
+
+pub use error::RunError;
+pub use session::{Options, RunResult, execute};
