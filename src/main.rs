@@ -1,2 +1,4 @@
 //! The `inferlab` program.
-fn main() {}
+fn main() -> std::process::ExitCode {
+    inferlab::cli::main(std::env::args_os()).into()
+}

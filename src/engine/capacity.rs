@@ -78,9 +78,8 @@ impl Capacity {
             let [hidden, feed_forward, q_width] = widths;
             return Err(EngineError::Width { hidden, feed_forward, q_width });
         }
-        let threads = config
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+        let threads =
+            config.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
         let layout = KvLayout {
             layers: shape.layers,
             kv_heads: shape.kv_heads,
@@ -100,7 +99,9 @@ impl Capacity {
         }
         let size = LlamaSize {
             threads,
-            max_tokens: (config.prefill_chunk as usize).min(config.max_context as usize).max(config.max_concurrency as usize),
+            max_tokens: (config.prefill_chunk as usize)
+                .min(config.max_context as usize)
+                .max(config.max_concurrency as usize),
             max_context: config.max_context as usize,
             max_logits: config.max_concurrency as usize,
             pages,
@@ -178,7 +179,8 @@ mod tests {
     #[test]
     fn the_account_adds_up_from_the_shape() {
         // tiny-llama: 4 layers, 2 KV heads of 64.
-        let config = EngineConfig { max_context: 1000, max_concurrency: 3, threads: Some(2), ..EngineConfig::default() };
+        let config =
+            EngineConfig { max_context: 1000, max_concurrency: 3, threads: Some(2), ..EngineConfig::default() };
         let (capacity, size) = Capacity::plan(&model(), &config).expect("fits");
         assert_eq!(capacity.kv_bytes_per_token, 2 * 4 * 2 * 64 * 2);
         assert_eq!(capacity.kv_tokens, 3 * 1024);

@@ -154,7 +154,9 @@ pub enum EngineError {
         trained: usize,
     },
     /// Widths the kernels cannot take.
-    #[error("widths must be multiples of 32: hidden is {hidden}, feed-forward {feed_forward}, all heads together {q_width}")]
+    #[error(
+        "widths must be multiples of 32: hidden is {hidden}, feed-forward {feed_forward}, all heads together {q_width}"
+    )]
     Width {
         /// Residual stream.
         hidden: usize,
@@ -173,7 +175,9 @@ pub enum EngineError {
         needed: u64,
     },
     /// It does not fit in memory.
-    #[error("the engine needs {needed} bytes ({kv} of them for keys and values, {weights} for weights of the file), {available} are free")]
+    #[error(
+        "the engine needs {needed} bytes ({kv} of them for keys and values, {weights} for weights of the file), {available} are free"
+    )]
     #[diagnostic(help("lower max_context, max_concurrency or kv_capacity, or store keys and values as bf16"))]
     Memory {
         /// All of it.

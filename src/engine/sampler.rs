@@ -63,7 +63,11 @@ impl Sampler {
                 let s = self.sampling;
                 scratch.weights[token as usize] -= (s.presence_penalty + s.frequency_penalty * f64::from(count)) as f32;
             }
-            if self.sampling.temperature <= 0.0 { argmax(&scratch.weights) } else { draw(self.sampling, uniform, scratch) }
+            if self.sampling.temperature <= 0.0 {
+                argmax(&scratch.weights)
+            } else {
+                draw(self.sampling, uniform, scratch)
+            }
         };
         if penalised {
             *self.counts.entry(token).or_default() += 1;

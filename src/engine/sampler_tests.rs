@@ -50,7 +50,8 @@ fn drawn_frequencies_meet_softmax_by_chi_square() {
         let n = 20_000u32;
         // Once over seeds at the first position, once over positions of one seed.
         let over_seeds: Vec<u32> = (0..n).map(|seed| once(Sampling { temperature, ..filter }, seed, &logits)).collect();
-        let (mut sampler, mut scratch) = (Sampler::new(Sampling { temperature, ..filter }, 7, 1), SamplerScratch::new(5));
+        let (mut sampler, mut scratch) =
+            (Sampler::new(Sampling { temperature, ..filter }, 7, 1), SamplerScratch::new(5));
         let over_positions: Vec<u32> = (0..n).map(|_| sampler.sample(&logits, &mut scratch)).collect();
         for drawn in [over_seeds, over_positions] {
             let mut counts = [0u32; 5];

@@ -86,9 +86,10 @@ impl WorkerPool {
         let shared = &*self.shared;
         // SAFETY: extends the closure's lifetime for the region only; `run` closes the gate and waits before it returns.
         let body_static: *const (dyn Fn(usize, usize) + Sync) = unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const (dyn Fn(usize, usize) + Sync + 'static)>(
-                std::ptr::from_ref(body),
-            )
+            std::mem::transmute::<
+                *const (dyn Fn(usize, usize) + Sync + '_),
+                *const (dyn Fn(usize, usize) + Sync + 'static),
+            >(std::ptr::from_ref(body))
         };
         // SAFETY: the gate is closed and nobody is inside: the last region ended that way, and `&mut self` allows one caller.
         unsafe { *shared.job.get() = Some(Job { tasks, body: body_static }) };

@@ -59,6 +59,10 @@ pub trait ColumnValue {
     const DTYPE: Dtype;
     /// Its value.
     fn cell(&self) -> Cell<'_>;
+    /// `false` for NaN and infinity, which JSON cannot hold and a log must never lose in silence.
+    fn is_finite(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! column_value {
@@ -75,15 +79,27 @@ column_value! {
     u32 => U32, |v| Cell::U32(*v);
     u64 => U64, |v| Cell::U64(*v);
     crate::units::TimestampNs => I64, |v| Cell::I64(v.0);
-    f64 => F64, |v| if v.is_finite() { Cell::F64(*v) } else { Cell::Null };
     String => Utf8, |v| Cell::Utf8(v);
     Vec<u32> => ListU32, |v| Cell::ListU32(v);
+}
+
+impl ColumnValue for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+    fn cell(&self) -> Cell<'_> {
+        if f64::is_finite(*self) { Cell::F64(*self) } else { Cell::Null }
+    }
+    fn is_finite(&self) -> bool {
+        f64::is_finite(*self)
+    }
 }
 
 impl<T: ColumnValue> ColumnValue for Option<T> {
     const DTYPE: Dtype = T::DTYPE;
     fn cell(&self) -> Cell<'_> {
         self.as_ref().map_or(Cell::Null, ColumnValue::cell)
+    }
+    fn is_finite(&self) -> bool {
+        self.as_ref().is_none_or(ColumnValue::is_finite)
     }
 }
 
@@ -109,6 +125,14 @@ macro_rules! record_columns {
             /// The values of this row, in the order of [`COLUMNS`].
             pub fn cells(&self) -> impl Iterator<Item = $crate::record::Cell<'_>> {
                 [$($crate::record::columns::ColumnValue::cell(&self.$field),)*].into_iter()
+            }
+
+            /// The first column that holds NaN or infinity, which no log may hold.
+            pub fn non_finite_column(&self) -> Option<&'static str> {
+                $(if !$crate::record::columns::ColumnValue::is_finite(&self.$field) {
+                    return Some(stringify!($field));
+                })*
+                None
             }
         }
     };

@@ -55,6 +55,9 @@ pub enum RunError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Report(#[from] ReportError),
+    /// A KV dtype that the engine of this version has not.
+    #[error("{0}")]
+    KvDtype(String),
     /// The client's runtime.
     #[error("the client runtime could not start: {0}")]
     Runtime(std::io::Error),

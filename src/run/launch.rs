@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::weights::ModelFile;
-use crate::engine::{Engine, EngineConfig};
+use crate::engine::{Engine, EngineConfig, SchedulerPolicy};
+use crate::experiment::Plan;
 use crate::experiment::plan::Arm;
 use crate::pin;
 use crate::request::{Message, Request};
 use crate::run::RunError;
-use crate::target::config::{InProcessConfig, ModelRef, TargetConfig};
-use crate::target::endpoint::Endpoint;
+use crate::target::config::{self, InProcessConfig, ModelRef, TargetConfig};
+use crate::target::endpoint::{Endpoint, EndpointSettings};
 use crate::target::in_process::InProcess;
 use crate::target::{Observation, PromptCount, Target, TargetFacts};
 use crate::units::Clock;
 use crate::workload::PromptFit;
+use crate::yaml::AutoOr;
 
 /// A target of either kind, ready to answer.
 pub enum Launched {
@@ -60,11 +62,15 @@ pub fn locate(target: &TargetConfig) -> Result<Model, RunError> {
 }
 
 /// Starts the arm. Returns the target and the seconds from call to ready.
-pub async fn launch(arm: &Arm, model: &Model) -> Result<(Rc<Launched>, f64), RunError> {
+pub async fn launch(plan: &Plan, arm: &Arm, model: &Model, nonce: &str) -> Result<(Rc<Launched>, f64), RunError> {
     let started = Instant::now();
     let launched = match &arm.target {
         TargetConfig::InProcess(config) => Launched::InProcess(Box::new(start_engine(config, model)?)),
-        TargetConfig::Endpoint(config) => Launched::Endpoint(Box::new(Endpoint::connect(config).await?)),
+        TargetConfig::Endpoint(config) => {
+            let most = plan.cells.iter().map(|cell| cell.workload.concurrency()).max().unwrap_or(1);
+            let settings = EndpointSettings::from_config(config, most, nonce)?;
+            Launched::Endpoint(Box::new(Endpoint::connect(settings).await?))
+        }
     };
     Ok((Rc::new(launched), started.elapsed().as_secs_f64()))
 }
@@ -76,7 +82,7 @@ fn start_engine(config: &InProcessConfig, model: &Model) -> Result<InProcess, Ru
         Source::Remote => unreachable!("an in-process arm has a file or a synthetic model"),
     };
     let file = Arc::new(file);
-    let engine = Engine::start(Arc::clone(&file), EngineConfig::from(config))?;
+    let engine = Engine::start(Arc::clone(&file), engine_config(config)?)?;
     let capacity = engine.capacity();
     let facts = TargetFacts {
         name: "in-process cpu".into(),
@@ -89,6 +95,26 @@ fn start_engine(config: &InProcessConfig, model: &Model) -> Result<InProcess, Ru
         facts: capacity.account(),
     };
     Ok(InProcess::new(engine, file, facts))
+}
+
+fn engine_config(config: &InProcessConfig) -> Result<EngineConfig, RunError> {
+    let auto = |value: AutoOr<u32>| match value {
+        AutoOr::Auto => None,
+        AutoOr::Value(n) => Some(n),
+    };
+    Ok(EngineConfig {
+        threads: auto(config.threads).map(|n| n as usize),
+        max_context: config.max_context,
+        max_concurrency: config.max_concurrency,
+        kv_dtype: config.kv_dtype.word().parse().map_err(RunError::KvDtype)?,
+        kv_capacity_tokens: auto(config.kv_capacity),
+        prefill_chunk: config.prefill_chunk,
+        scheduler: match config.scheduler {
+            config::SchedulerPolicy::Serial => SchedulerPolicy::Serial,
+            config::SchedulerPolicy::Mixed => SchedulerPolicy::Mixed,
+        },
+        pending_timeout: config.pending_timeout.0,
+    })
 }
 
 impl Launched {

@@ -16,10 +16,12 @@ impl Progress {
     /// A bar over `requests`; `quiet` shows nothing at all.
     pub fn new(requests: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let target = if quiet || !terminal { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(8) };
+        let target =
+            if quiet || !terminal { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(8) };
         let bar = ProgressBar::with_draw_target(Some(requests), target);
-        let style = ProgressStyle::with_template("{bar:28} {pos}/{len} requests  {elapsed} elapsed, about {eta} left  {msg}")
-            .expect("the template above is well formed");
+        let style =
+            ProgressStyle::with_template("{bar:28} {pos}/{len} requests  {elapsed} elapsed, about {eta} left  {msg}")
+                .expect("the template above is well formed");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
         Self { bar, plain: !quiet && !terminal }
@@ -27,7 +29,8 @@ impl Progress {
 
     /// A cell begins.
     pub fn cell(&self, repeat: u32, repeats: u32, arm: &str, cell: &str) {
-        let text = format!("repeat {}/{repeats}  {}  {}", repeat + 1, inert::terminal_line(arm), inert::terminal_line(cell));
+        let text =
+            format!("repeat {}/{repeats}  {}  {}", repeat + 1, inert::terminal_line(arm), inert::terminal_line(cell));
         if self.plain {
             eprintln!("{text}");
         }

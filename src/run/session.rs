@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 use super::error::RunError;
 use super::launch::{self, Launched, Model};
 use super::progress::Progress;
-use crate::experiment::plan::{Identity, IdentityInputs, Plan};
+use crate::experiment::{Identity, IdentityInputs, Plan};
 use crate::hardware;
 use crate::loadgen::{Issue, Lanes, Stop, closed_loop};
 use crate::metric::summary::{Reason, RowCounts, Verdict};
-use crate::record::{self, Header, LoggedRun, Open, RunLog};
+use crate::record::{self, Header, LogOptions, LoggedRun, Open, RunLog};
 use crate::report::{self, ReportPaths};
 use crate::request::{Prompt, Request};
 use crate::target::{Observation, Target};
@@ -49,6 +49,8 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// Rows by outcome.
     pub rows: RowCounts,
+    /// The main numbers as a table for a terminal.
+    pub table: String,
     /// Report files, unless none were asked for.
     pub reports: Option<ReportPaths>,
     /// The run was stopped; what is there can be resumed.
@@ -68,7 +70,6 @@ struct Session<'a> {
     models: Vec<Model>,
     clock: Clock,
     log: Rc<RunLog>,
-    earlier: LoggedRun,
     nonce: String,
     progress: Rc<Progress>,
     deadline: Option<Instant>,
@@ -83,21 +84,24 @@ struct Todo {
 
 async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResult, RunError> {
     let models = plan.arms.iter().map(|arm| launch::locate(&arm.target)).collect::<Result<Vec<_>, _>>()?;
-    let (identity, provenance) = preflight(plan, &models).await?;
+    let nonce = match &options.resume {
+        Some(dir) => record::read_run(dir)?.header.nonce,
+        None => draw_nonce(),
+    };
+    let (identity, provenance) = preflight(plan, &models, &nonce).await?;
     let clock = Clock::start();
-    let (dir, log, earlier, nonce) = match &options.resume {
+    let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
-            let (log, earlier) = RunLog::resume(dir, &identity.hex, &identity.parts, Open::now(provenance))?;
-            let nonce = earlier.header.nonce.clone();
-            (dir.clone(), log, earlier, nonce)
+            let (log, earlier) =
+                RunLog::resume_with(dir, &identity.hex, &identity.parts, Open::now(provenance), log_options(dir))?;
+            (dir.clone(), log, earlier)
         }
         None => {
-            let nonce = draw_nonce();
             let header = Header::new(&identity.hex, &identity.parts, &nonce, plan.planned());
             let dir = record::create_directory(&options.out, &plan.experiment.name, &identity.hex)?;
-            let log = RunLog::create(&dir, &header, Open::now(provenance))?;
+            let log = RunLog::create_with(&dir, &header, Open::now(provenance), log_options(&dir))?;
             let earlier = LoggedRun::new(header);
-            (dir, log, earlier, nonce)
+            (dir, log, earlier)
         }
     };
     let todo = remaining(plan, &earlier);
@@ -112,10 +116,9 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         models,
         clock,
         log: Rc::new(log),
-        earlier,
         nonce,
         progress: Rc::clone(&progress),
-        deadline: plan.experiment.limits.max_duration.map(|limit| Instant::now() + limit),
+        deadline: Some(Instant::now() + plan.experiment.limits.max_duration.0),
     };
     let log = Rc::clone(&session.log);
     let sampler = hardware::Sampler::start(clock);
@@ -129,17 +132,28 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         log.event(clock.now(), "incident", json!({"message": error.to_string()}));
     }
     let log = Rc::into_inner(log).expect("every lane that held the log has ended");
-    log.close(if outcome.is_err() { "error" } else if interrupted { "interrupted" } else { "done" })?;
+    log.close(if outcome.is_err() {
+        "error"
+    } else if interrupted {
+        "interrupted"
+    } else {
+        "done"
+    })?;
     outcome?;
     conclude(&dir, options, interrupted)
 }
 
+/// Parquet parts are written while the run goes on.
+fn log_options(dir: &Path) -> LogOptions {
+    LogOptions { observer: Some(Box::new(table::Parts::new(dir))), ..LogOptions::default() }
+}
+
 /// Starts every arm once before anything is measured: what does not fit, or does not answer, is known now and not in hour three.
-async fn preflight(plan: &Plan, models: &[Model]) -> Result<(Identity, serde_json::Value), RunError> {
+async fn preflight(plan: &Plan, models: &[Model], nonce: &str) -> Result<(Identity, serde_json::Value), RunError> {
     let mut target_facts = serde_json::Map::new();
     let mut inputs = IdentityInputs::default();
     for (arm, model) in plan.arms.iter().zip(models) {
-        let (target, seconds) = launch::launch(arm, model).await?;
+        let (target, seconds) = launch::launch(plan, arm, model, nonce).await?;
         let mut facts = target.facts().clone();
         facts.facts.push(("start_up_s".into(), format!("{seconds:.3}")));
         inputs.model_md5.insert(arm.name.clone(), model.md5.clone());
@@ -177,7 +191,7 @@ impl Session<'_> {
                 return Ok(true);
             }
             self.log.event(self.clock.now(), "launch", json!({"arm": arm.name}));
-            let (target, seconds) = launch::launch(arm, &self.models[arm_index]).await?;
+            let (target, seconds) = launch::launch(self.plan, arm, &self.models[arm_index], &self.nonce).await?;
             self.log.event(self.clock.now(), "ready", json!({"arm": arm.name, "start_up_s": seconds}));
             for cell in visit {
                 if self.stop.requested() {
@@ -190,6 +204,9 @@ impl Session<'_> {
                     return Ok(false);
                 }
                 self.cell(cell, &target).await?;
+                if let Some(error) = self.log.health().first_error {
+                    return Err(RunError::Storage(error));
+                }
                 for sample in sampler.take() {
                     self.log.hardware(&sample);
                 }
@@ -253,7 +270,7 @@ fn draw_nonce() -> String {
 /// Reads the log back and derives everything from it: the same path that `inferlab report` takes.
 fn conclude(dir: &Path, options: &Options, interrupted: bool) -> Result<RunResult, RunError> {
     let run = record::read_run(dir)?;
-    let run_id = dir.file_name().map_or_else(|| "run".into(), |name| name.to_string_lossy().into_owned());
+    let run_id = record::run_name(dir);
     table::derive(dir, &run)?;
     let summary = metric::summarise(&run_id, &run);
     let reports = if options.report {
@@ -264,6 +281,7 @@ fn conclude(dir: &Path, options: &Options, interrupted: bool) -> Result<RunResul
     };
     Ok(RunResult {
         run: dir.to_path_buf(),
+        table: report::brief(&summary),
         verdict: summary.verdict,
         reasons: summary.reasons,
         warnings: summary.warnings,

@@ -35,14 +35,10 @@ impl InProcess {
         let Some(template) = &self.model.chat_template else {
             // A base model continues plain text: messages in a row, one BOS if the model wants one.
             let text: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
-            let mut ids = tokenizer.encode(&text.join("\n"), false);
-            if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
-                ids.insert(0, bos);
-            }
-            return Ok(ids);
+            return Ok(tokenizer.encode_text(&text.join("\n")));
         };
         let text = template.render(messages, true).map_err(|error| error.to_string())?;
-        Ok(tokenizer.encode(&text, true))
+        Ok(tokenizer.encode_chat(&text))
     }
 }
 
@@ -141,7 +137,9 @@ fn observe(record: &mut RequestRecord, generation: &Generation, clock: &Clock) {
         EngineFinish::ContextLengthExceeded => {
             refuse("context_length_exceeded: prompt and completion do not fit max_context")
         }
-        EngineFinish::InvalidRequest => refuse("invalid_request: an empty prompt, no tokens asked for or an unknown token id"),
+        EngineFinish::InvalidRequest => {
+            refuse("invalid_request: an empty prompt, no tokens asked for or an unknown token id")
+        }
         EngineFinish::PendingTimeout => refuse("request queue timeout: pending_timeout passed before it was admitted"),
         EngineFinish::Cancelled => (Outcome::Cancelled, Finish::None, Some("cancelled".into())),
         EngineFinish::Failed => (Outcome::Reset, Finish::None, Some("the engine failed".into())),

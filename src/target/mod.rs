@@ -1,4 +1,5 @@
 //! Who answers. A target sends a request, observes what happens and never computes a rate.
+pub mod config;
 pub mod endpoint;
 pub mod in_process;
 

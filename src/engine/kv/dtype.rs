@@ -115,6 +115,9 @@ mod tests {
             assert_eq!(dtype.word().parse(), Ok(dtype));
         }
         assert!("fp16".parse::<KvDtype>().is_err());
-        assert_eq!(KvDtype::ALL.into_iter().filter(|d| d.is_supported()).map(KvDtype::word).collect::<Vec<_>>(), ["f32", "bf16"]);
+        assert_eq!(
+            KvDtype::ALL.into_iter().filter(|d| d.is_supported()).map(KvDtype::word).collect::<Vec<_>>(),
+            ["f32", "bf16"]
+        );
     }
 }

@@ -163,7 +163,13 @@ impl Llama {
         self.forward(rows, rows, &token, Step::Decode)
     }
 
-    fn forward<'a>(&mut self, n: usize, wanted: usize, token: &(dyn Fn(usize) -> Token<'a> + Sync), step: Step) -> &[f32] {
+    fn forward<'a>(
+        &mut self,
+        n: usize,
+        wanted: usize,
+        token: &(dyn Fn(usize) -> Token<'a> + Sync),
+        step: Step,
+    ) -> &[f32] {
         let Self { model, isa, workers, kv, rope, tiles, attention, space, logits } = self;
         let (isa, shape, weights) = (*isa, &model.shape, &model.weights);
         let (hidden, q_width, kv_width, ff) = (shape.hidden, shape.q_width(), shape.kv_width(), shape.feed_forward);
@@ -208,7 +214,13 @@ impl Llama {
         if wanted == 0 {
             return &[];
         }
-        norm(workers, &space.x[(n - wanted) * hidden..n * hidden], &weights.output_norm, shape.rms_eps, &mut space.normed);
+        norm(
+            workers,
+            &space.x[(n - wanted) * hidden..n * hidden],
+            &weights.output_norm,
+            shape.rms_eps,
+            &mut space.normed,
+        );
         let logits = &mut logits[..wanted * shape.vocabulary];
         let normed = &space.normed[..wanted * hidden];
         linear(workers, isa, tiles, normed, &mut [Product { matrix: weights.head(), out: logits }]);
@@ -290,7 +302,8 @@ fn rotate_and_store<'a>(
         for row in rows {
             let Token { position, table, .. } = token(row);
             // SAFETY: every row is one task's.
-            let (q, k) = unsafe { (q.part(row * q_width..(row + 1) * q_width), k.part(row * kv_width..(row + 1) * kv_width)) };
+            let (q, k) =
+                unsafe { (q.part(row * q_width..(row + 1) * q_width), k.part(row * kv_width..(row + 1) * kv_width)) };
             q.chunks_exact_mut(dim).for_each(|head| rope.rotate(head, position, shape.rope_pairs));
             k.chunks_exact_mut(dim).for_each(|head| rope.rotate(head, position, shape.rope_pairs));
             // SAFETY: rows of a step are different tokens, each stored by one task.

@@ -206,7 +206,9 @@ mod tests {
             let mut head = vec![0.0f32; 64];
             head[0] = 1.0;
             table.rotate(&mut head, 7, pairs);
-            assert!((f64::from(head[0]) - 7f64.cos()).abs() < 1e-7 && (f64::from(head[second]) - 7f64.sin()).abs() < 1e-7);
+            assert!(
+                (f64::from(head[0]) - 7f64.cos()).abs() < 1e-7 && (f64::from(head[second]) - 7f64.sin()).abs() < 1e-7
+            );
         }
     }
 

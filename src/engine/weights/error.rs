@@ -1,4 +1,5 @@
 //! What can be wrong with a model.
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use miette::Diagnostic;
@@ -146,13 +147,22 @@ pub enum ModelError {
 
 /// Text of a file for a message: control characters escaped, at most 80 characters.
 pub(crate) fn shown(text: &[u8]) -> String {
-    const MOST: usize = 80;
-    let text = String::from_utf8_lossy(&text[..text.len().min(4 * MOST)]);
-    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
-    if text.chars().nth(MOST).is_some() {
-        shown.push('…');
+    Shown(text).to_string()
+}
+
+/// The same, put into words only when the message is.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 80;
+        let text = String::from_utf8_lossy(&self.0[..self.0.len().min(4 * MOST)]);
+        for character in text.chars().take(MOST).flat_map(char::escape_debug) {
+            f.write_char(character)?;
+        }
+        if text.chars().nth(MOST).is_some() { f.write_char('…') } else { Ok(()) }
     }
-    shown
 }
 
 /// The known word closest to `word`, when it is close enough to be a slip.

@@ -39,12 +39,12 @@ pub(super) fn inspect(path: &Path) -> Result<Inspection, ModelError> {
 /// Maps a file read-only.
 fn map(path: &Path) -> Result<Storage, ModelError> {
     let io = |source| ModelError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
-    if !metadata.is_file() {
+    // Asked before opening: opening a pipe would wait for a writer.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Err(ModelError::NotAFile { path: path.to_owned() });
     }
-    if metadata.len() == 0 {
+    let file = File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.len() == 0 {
         return Ok(Storage::Bytes(Arc::new(Vec::new())));
     }
     // SAFETY: the map is private and read-only. Nobody may change or cut the file while it is mapped; the module's

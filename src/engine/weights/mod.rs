@@ -17,6 +17,7 @@ mod synthetic;
 use std::path::Path;
 
 pub use error::ModelError;
+pub(crate) use error::{Shown, nearest, shown};
 pub use inspect::{FormatShare, Inspection, inspect};
 pub use llama::{Layer, LlamaWeights};
 pub use matrix::{Matrix, WeightFormat};

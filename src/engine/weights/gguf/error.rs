@@ -70,6 +70,21 @@ pub enum GgufError {
         /// Where it stands.
         at: u64,
     },
+    /// A name no converter writes.
+    #[error("at byte {at}: {what} `{name}` has {bytes} bytes, at most {most} are read")]
+    #[diagnostic(help("the file is damaged or made to break readers"))]
+    LongName {
+        /// `metadata key` or `tensor name`.
+        what: &'static str,
+        /// The name, escaped and shortened.
+        name: String,
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        most: usize,
+        /// Where it stands.
+        at: u64,
+    },
     /// The same key twice.
     #[error("at byte {at}: metadata key `{key}` occurs twice")]
     #[diagnostic(help("which of the two counts is anybody's guess; convert the model again"))]

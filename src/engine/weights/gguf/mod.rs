@@ -26,6 +26,8 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 const MOST_ALIGNMENT: u64 = 1 << 20;
 /// Entries and tensors that are read: the largest public models have about 2,000 tensors and 100 entries.
 const MOST_ENTRIES: u64 = 1 << 16;
+/// Longest key and tensor name that is read; ggml's own bound for tensor names is 63 bytes.
+const MOST_NAME: usize = 1024;
 /// Fewest bytes of a metadata entry: key length, type and one byte.
 const LEAST_ENTRY: u64 = 8 + 4 + 1;
 
@@ -63,9 +65,9 @@ impl<'a> Header<'a> {
             keys.push(cursor.at());
             read_entry(&mut cursor)?;
         }
-        keys.sort_unstable_by_key(|&at| (key_at(bytes, at), at));
-        if let Some(twice) = keys.windows(2).find(|pair| key_at(bytes, pair[0]) == key_at(bytes, pair[1])) {
-            return Err(GgufError::DuplicateKey { key: shown(key_at(bytes, twice[1]).as_bytes()), at: twice[1] });
+        keys.sort_unstable_by_key(|&at| (name_at(bytes, at), at));
+        if let Some(twice) = keys.windows(2).find(|pair| name_at(bytes, pair[0]) == name_at(bytes, pair[1])) {
+            return Err(GgufError::DuplicateKey { key: shown(name_at(bytes, twice[1])), at: twice[1] });
         }
         let mut header =
             Self { bytes, version, keys, tensors: Vec::new(), metadata_begin, table_begin: cursor.at(), data_begin: 0 };
@@ -84,10 +86,7 @@ impl<'a> Header<'a> {
         header.check_data(&tensors)?;
         tensors.sort_unstable_by_key(|&at| (name_at(bytes, at), at));
         if let Some(twice) = tensors.windows(2).find(|pair| name_at(bytes, pair[0]) == name_at(bytes, pair[1])) {
-            return Err(GgufError::DuplicateTensor {
-                tensor: shown(name_at(bytes, twice[1]).as_bytes()),
-                at: twice[1],
-            });
+            return Err(GgufError::DuplicateTensor { tensor: shown(name_at(bytes, twice[1])), at: twice[1] });
         }
         header.tensors = tensors;
         Ok(header)
@@ -143,7 +142,7 @@ impl<'a> Header<'a> {
 
     /// Value of a metadata key.
     pub fn value(&self, key: &str) -> Option<Value<'a>> {
-        let found = self.keys.binary_search_by_key(&key, |&at| key_at(self.bytes, at)).ok()?;
+        let found = self.keys.binary_search_by_key(&key.as_bytes(), |&at| name_at(self.bytes, at)).ok()?;
         read_entry(&mut Cursor::new(self.bytes, self.keys[found])).ok().map(|(_, value)| value)
     }
 
@@ -155,7 +154,7 @@ impl<'a> Header<'a> {
 
     /// The tensor of that name.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'a>> {
-        let found = self.tensors.binary_search_by_key(&name, |&at| name_at(self.bytes, at)).ok()?;
+        let found = self.tensors.binary_search_by_key(&name.as_bytes(), |&at| name_at(self.bytes, at)).ok()?;
         Tensor::read(&mut Cursor::new(self.bytes, self.tensors[found])).ok()
     }
 
@@ -207,23 +206,22 @@ fn bound(what: &str, at: u64, count: u64, possible: u64) -> Result<(), GgufError
     if count <= most { Ok(()) } else { Err(GgufError::Count { what: what.to_owned(), at, count, most }) }
 }
 
-fn read_key<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, GgufError> {
+/// A key or a tensor name.
+fn read_name<'a>(cursor: &mut Cursor<'a>, what: &'static str) -> Result<&'a str, GgufError> {
     let at = cursor.at();
-    let key = cursor.string(format_args!("a metadata key"))?;
-    std::str::from_utf8(key).map_err(|_| GgufError::NotText { what: "metadata key", name: shown(key), at })
+    let name = cursor.string(format_args!("a {what}"))?;
+    if name.len() > MOST_NAME {
+        return Err(GgufError::LongName { what, name: shown(name), bytes: name.len(), most: MOST_NAME, at });
+    }
+    std::str::from_utf8(name).map_err(|_| GgufError::NotText { what, name: shown(name), at })
 }
 
 fn read_entry<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a str, Value<'a>), GgufError> {
-    let key = read_key(cursor)?;
+    let key = read_name(cursor, "metadata key")?;
     Ok((key, Value::read(cursor, key)?))
 }
 
-/// Key of the entry at a position that was read before.
-fn key_at(bytes: &[u8], at: u64) -> &str {
-    read_key(&mut Cursor::new(bytes, at)).unwrap_or_default()
-}
-
-/// Name of the tensor at a position that was read before.
-fn name_at(bytes: &[u8], at: u64) -> &str {
-    Tensor::read_name(&mut Cursor::new(bytes, at)).unwrap_or_default()
+/// Key of the entry, or name of the tensor, at a position that was read before.
+fn name_at(bytes: &[u8], at: u64) -> &[u8] {
+    Cursor::new(bytes, at).string(format_args!("a name")).unwrap_or_default()
 }

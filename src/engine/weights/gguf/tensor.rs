@@ -1,8 +1,9 @@
 //! Tensor types and entries of the tensor table.
 use super::cursor::Cursor;
 use super::error::GgufError;
-use crate::engine::weights::error::shown;
+use super::read_name;
 use crate::engine::weights::matrix::WeightFormat;
+use crate::engine::weights::{Shown, shown};
 
 /// Dimensions a tensor may have (`GGML_MAX_DIMS`).
 const MOST_DIMENSIONS: usize = 4;
@@ -105,37 +106,31 @@ impl<'a> Tensor<'a> {
         &self.dims[..self.n_dims]
     }
 
-    /// Reads only the name at the cursor.
-    pub(super) fn read_name(cursor: &mut Cursor<'a>) -> Result<&'a str, GgufError> {
-        let at = cursor.at();
-        let name = cursor.string(format_args!("a tensor name"))?;
-        std::str::from_utf8(name).map_err(|_| GgufError::NotText { what: "tensor name", name: shown(name), at })
-    }
-
     /// Reads and checks one entry.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, GgufError> {
         let at = cursor.at();
-        let name = Self::read_name(cursor)?;
+        let name = read_name(cursor, "tensor name")?;
         let shown_name = || shown(name.as_bytes());
+        let lazy = Shown(name.as_bytes());
         let dims_at = cursor.at();
-        let found = cursor.u32(format_args!("the number of dimensions of tensor `{}`", shown_name()))?;
+        let found = cursor.u32(format_args!("the number of dimensions of tensor `{lazy}`"))?;
         let n_dims = usize::try_from(found)
             .ok()
             .filter(|&n| n <= MOST_DIMENSIONS)
             .ok_or_else(|| GgufError::Dimensions { tensor: shown_name(), found, most: MOST_DIMENSIONS, at: dims_at })?;
         let mut dims = [1; MOST_DIMENSIONS];
         for dim in &mut dims[..n_dims] {
-            *dim = cursor.u64(format_args!("the dimensions of tensor `{}`", shown_name()))?;
+            *dim = cursor.u64(format_args!("the dimensions of tensor `{lazy}`"))?;
         }
         let sizes = || format!("{:?}", &dims[..n_dims]);
         if dims.contains(&0) {
             return Err(GgufError::ZeroDimension { tensor: shown_name(), dims: sizes(), at: dims_at });
         }
         let type_at = cursor.at();
-        let id = cursor.u32(format_args!("the type of tensor `{}`", shown_name()))?;
+        let id = cursor.u32(format_args!("the type of tensor `{lazy}`"))?;
         let kind =
             TensorType::from_id(id).ok_or_else(|| GgufError::TensorType { tensor: shown_name(), id, at: type_at })?;
-        let offset = cursor.u64(format_args!("the offset of tensor `{}`", shown_name()))?;
+        let offset = cursor.u64(format_args!("the offset of tensor `{lazy}`"))?;
         let columns = dims[0];
         if !columns.is_multiple_of(kind.block) {
             let (kind, block) = (kind.name, kind.block);

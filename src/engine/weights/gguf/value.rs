@@ -3,7 +3,7 @@ use std::fmt;
 
 use super::cursor::Cursor;
 use super::error::GgufError;
-use crate::engine::weights::error::shown;
+use crate::engine::weights::{Shown, shown};
 
 /// Arrays in arrays that are followed; converters write none.
 const MOST_NESTING: usize = 4;
@@ -170,7 +170,7 @@ impl<'a> Value<'a> {
         match kind {
             ValueType::Array => read_array(cursor, key, 1).map(Self::Array),
             ValueType::String => {
-                cursor.string(format_args!("the string `{}`", shown(key.as_bytes()))).map(Self::String)
+                cursor.string(format_args!("the string `{}`", Shown(key.as_bytes()))).map(Self::String)
             }
             scalar => read_scalar(cursor, scalar, key),
         }
@@ -179,28 +179,28 @@ impl<'a> Value<'a> {
 
 fn read_type(cursor: &mut Cursor<'_>, key: &str) -> Result<ValueType, GgufError> {
     let at = cursor.at();
-    let id = cursor.u32(format_args!("the type of `{}`", shown(key.as_bytes())))?;
+    let id = cursor.u32(format_args!("the type of `{}`", Shown(key.as_bytes())))?;
     ValueType::from_id(id).ok_or_else(|| GgufError::ValueType { key: shown(key.as_bytes()), id, at })
 }
 
 fn read_scalar<'a>(cursor: &mut Cursor<'a>, kind: ValueType, key: &str) -> Result<Value<'a>, GgufError> {
     let at = cursor.at();
-    let what = || shown(key.as_bytes());
+    let name = Shown(key.as_bytes());
     Ok(match kind {
-        ValueType::U8 => Value::Unsigned(cursor.u8(format_args!("`{}`", what()))?.into()),
-        ValueType::I8 => Value::Signed(i8::from_le_bytes(cursor.array(format_args!("`{}`", what()))?).into()),
-        ValueType::U16 => Value::Unsigned(u16::from_le_bytes(cursor.array(format_args!("`{}`", what()))?).into()),
-        ValueType::I16 => Value::Signed(i16::from_le_bytes(cursor.array(format_args!("`{}`", what()))?).into()),
-        ValueType::U32 => Value::Unsigned(cursor.u32(format_args!("`{}`", what()))?.into()),
-        ValueType::I32 => Value::Signed(i32::from_le_bytes(cursor.array(format_args!("`{}`", what()))?).into()),
-        ValueType::F32 => Value::Float(f32::from_le_bytes(cursor.array(format_args!("`{}`", what()))?).into()),
-        ValueType::U64 => Value::Unsigned(cursor.u64(format_args!("`{}`", what()))?),
-        ValueType::I64 => Value::Signed(i64::from_le_bytes(cursor.array(format_args!("`{}`", what()))?)),
-        ValueType::F64 => Value::Float(f64::from_le_bytes(cursor.array(format_args!("`{}`", what()))?)),
-        ValueType::Bool => match cursor.u8(format_args!("`{}`", what()))? {
+        ValueType::U8 => Value::Unsigned(cursor.u8(format_args!("`{name}`"))?.into()),
+        ValueType::I8 => Value::Signed(i8::from_le_bytes(cursor.array(format_args!("`{name}`"))?).into()),
+        ValueType::U16 => Value::Unsigned(u16::from_le_bytes(cursor.array(format_args!("`{name}`"))?).into()),
+        ValueType::I16 => Value::Signed(i16::from_le_bytes(cursor.array(format_args!("`{name}`"))?).into()),
+        ValueType::U32 => Value::Unsigned(cursor.u32(format_args!("`{name}`"))?.into()),
+        ValueType::I32 => Value::Signed(i32::from_le_bytes(cursor.array(format_args!("`{name}`"))?).into()),
+        ValueType::F32 => Value::Float(f32::from_le_bytes(cursor.array(format_args!("`{name}`"))?).into()),
+        ValueType::U64 => Value::Unsigned(cursor.u64(format_args!("`{name}`"))?),
+        ValueType::I64 => Value::Signed(i64::from_le_bytes(cursor.array(format_args!("`{name}`"))?)),
+        ValueType::F64 => Value::Float(f64::from_le_bytes(cursor.array(format_args!("`{name}`"))?)),
+        ValueType::Bool => match cursor.u8(format_args!("`{name}`"))? {
             0 => Value::Bool(false),
             1 => Value::Bool(true),
-            found => return Err(GgufError::Bool { key: what(), found, at }),
+            found => return Err(GgufError::Bool { key: name.to_string(), found, at }),
         },
         ValueType::String | ValueType::Array => unreachable!("the callers read strings and arrays themselves"),
     })
@@ -212,7 +212,7 @@ fn read_array<'a>(cursor: &mut Cursor<'a>, key: &str, depth: usize) -> Result<Ar
     }
     let element = read_type(cursor, key)?;
     let at = cursor.at();
-    let count = cursor.u64(format_args!("the length of `{}`", shown(key.as_bytes())))?;
+    let count = cursor.u64(format_args!("the length of `{}`", Shown(key.as_bytes())))?;
     let most = cursor.left() / element.least_bytes();
     let most = if element.bytes().is_none() { most.min(MOST_STRINGS) } else { most };
     if count > most {
@@ -222,7 +222,7 @@ fn read_array<'a>(cursor: &mut Cursor<'a>, key: &str, depth: usize) -> Result<Ar
     match element {
         ValueType::String => {
             for index in 0..count {
-                cursor.string(format_args!("string {index} of `{}`", shown(key.as_bytes())))?;
+                cursor.string(format_args!("string {index} of `{}`", Shown(key.as_bytes())))?;
             }
         }
         ValueType::Array => {
@@ -231,11 +231,11 @@ fn read_array<'a>(cursor: &mut Cursor<'a>, key: &str, depth: usize) -> Result<Ar
             }
         }
         // The count is at most the bytes left over the size of one, so the product cannot overflow.
-        fixed => drop(cursor.take(count * fixed.least_bytes(), format_args!("`{}`", shown(key.as_bytes())))?),
+        fixed => drop(cursor.take(count * fixed.least_bytes(), format_args!("`{}`", Shown(key.as_bytes())))?),
     }
     let mut begin = begin;
     let length = cursor.at() - begin.at();
-    let bytes = begin.take(length, format_args!("`{}`", shown(key.as_bytes())))?;
+    let bytes = begin.take(length, format_args!("`{}`", Shown(key.as_bytes())))?;
     Ok(Array { element, count, bytes })
 }
 

@@ -1,0 +1,41 @@
+//! `inferlab plan`: what a run would do.
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::exit::OutputError;
+use super::{CommandResult, Console, ExitCode};
+use crate::experiment::{self, ExperimentError, Plan};
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Experiment file to plan (YAML).
+    pub suite: PathBuf,
+    /// Override one key of the suite, as `repeats=2`; may be given again (default: none).
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Carries out `plan`.
+pub fn plan(args: &PlanArgs, console: &Console) -> CommandResult {
+    let plan = load(&args.suite, &args.set, &[])?;
+    show(&plan, console)?;
+    Ok(ExitCode::Valid)
+}
+
+/// Reads a suite, refuses what this version cannot do, and plans it.
+pub(super) fn load(suite: &Path, sets: &[String], only: &[String]) -> Result<Plan, ExperimentError> {
+    let experiment = experiment::load(suite, sets)?;
+    experiment.check_supported()?;
+    Plan::new(&experiment, only)
+}
+
+/// Prints a plan.
+pub(super) fn show(plan: &Plan, console: &Console) -> Result<(), OutputError> {
+    if console.json() {
+        console.print_json(&experiment::json(plan))
+    } else {
+        console.print(experiment::text(plan).trim_end())
+    }
+}

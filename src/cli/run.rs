@@ -1,0 +1,123 @@
+//! `inferlab run`: plan, run, derive, report.
+use std::path::PathBuf;
+
+use clap::Args;
+
+use serde_json::{Value, json};
+
+use super::exit::OutputError;
+use super::{CommandError, CommandResult, Console, ExitCode, signals};
+use crate::inert;
+use crate::loadgen::Stop;
+use crate::metric::summary::Verdict;
+use crate::run::{self, Options, RunResult};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Experiment file to run (YAML).
+    pub suite: PathBuf,
+    /// Folder that gets the run's own folder.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub out: PathBuf,
+    /// Go on with this interrupted run folder; refused when the experiment differs (default: a new run).
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<PathBuf>,
+    /// Override one key of the suite, as `repeats=2`; may be given again (default: none).
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run only this arm or workload; may be given again (default: all).
+    #[arg(long, value_name = "ARM_OR_WORKLOAD")]
+    pub only: Vec<String>,
+    /// Show the plan and stop before anything runs (default: run).
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Leave out the report; the log and tables are still written (default: report).
+    #[arg(long)]
+    pub no_report: bool,
+}
+
+/// Carries out `run`.
+pub fn run(args: &RunArgs, console: &Console) -> CommandResult {
+    let plan = super::plan::load(&args.suite, &args.set, &args.only)?;
+    if args.dry_run {
+        super::plan::show(&plan, console)?;
+        return Ok(ExitCode::Valid);
+    }
+    let stop = Stop::default();
+    let on_signal = stop.clone();
+    signals::on_stop(move || on_signal.request())
+        .map_err(|error| CommandError::message(ExitCode::Internal, format!("signals cannot be caught: {error}"), ""))?;
+    let options = Options {
+        out: args.out.clone(),
+        reports: "reports".into(),
+        resume: args.resume.clone(),
+        report: !args.no_report,
+        quiet: false,
+    };
+    let result = run::execute(&plan, &options, &stop)?;
+    let code = exit_code(&result);
+    if console.json() {
+        console.print_json(&json(&result, code))?;
+    } else {
+        tell(&result, args, console)?;
+    }
+    Ok(code)
+}
+
+fn exit_code(result: &RunResult) -> ExitCode {
+    if result.interrupted {
+        return ExitCode::Interrupted;
+    }
+    match result.verdict {
+        Verdict::Valid => ExitCode::Valid,
+        Verdict::Partial => ExitCode::Interrupted,
+        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V1") => ExitCode::Threshold,
+        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V7") => ExitCode::Storage,
+        Verdict::Invalid => ExitCode::Invalid,
+    }
+}
+
+fn json(result: &RunResult, code: ExitCode) -> Value {
+    let rows = result.rows;
+    json!({
+        "run": result.run,
+        "verdict": result.verdict,
+        "reasons": result.reasons,
+        "warnings": result.warnings,
+        "rows": {"ok": rows.ok, "failed": rows.failed, "cancelled": rows.cancelled, "shed": rows.shed},
+        "reports": result.reports,
+        "exit": code.number(),
+    })
+}
+
+fn tell(result: &RunResult, args: &RunArgs, console: &Console) -> Result<(), OutputError> {
+    let verdict = match result.verdict {
+        Verdict::Valid => "VALID",
+        Verdict::Invalid => "INVALID",
+        Verdict::Partial => "PARTIAL",
+    };
+    let rows = result.rows;
+    console.print(&format!(
+        "{verdict}: {} of {} measured requests answered, {} failed, {} cancelled, {} shed",
+        rows.ok, rows.issued, rows.failed, rows.cancelled, rows.shed
+    ))?;
+    for reason in &result.reasons {
+        console.print(&format!("  {} {}", reason.rule, inert::terminal_line(&reason.message)))?;
+    }
+    for warning in &result.warnings {
+        console.print(&format!("  warning: {}", inert::terminal_line(warning)))?;
+    }
+    console.print(&result.table)?;
+    console.print(&format!("run     {}", result.run.display()))?;
+    if let Some(reports) = &result.reports {
+        for path in [&reports.md, &reports.html, &reports.csv].into_iter().flatten() {
+            console.print(&format!("report  {}", path.display()))?;
+        }
+    }
+    if matches!(result.verdict, Verdict::Partial) {
+        let (suite, run) = (args.suite.display(), result.run.display());
+        console.print(&format!("go on   inferlab run {suite} --resume {run}"))?;
+    }
+    Ok(())
+}

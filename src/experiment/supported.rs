@@ -1,0 +1,152 @@
+//! What the contract names and this version does not do yet: read, and refused by name and place.
+use super::{Experiment, ExperimentError, Language, Thinking};
+use crate::target::config::{
+    Api, Device, Dialect, Endpoint, InProcess, KvDtype, Speculation, TargetEntry, TokenizerFrom,
+};
+use crate::workload::Load;
+use crate::yaml::{Axis, KeyPath, Part};
+
+/// KV formats of this version's engine.
+const KV_DTYPES: [KvDtype; 2] = [KvDtype::F32, KvDtype::Bf16];
+
+impl Experiment {
+    /// Refuses the first key, in the order of the contract, whose feature comes in a later version.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Unsupported`] with the key and its place.
+    pub fn check_supported(&self) -> Result<(), ExperimentError> {
+        let root = KeyPath::root();
+        self.target_supported(&self.target, &root.key("target"))?;
+        for (index, arm) in self.arms.iter().flatten().enumerate() {
+            if let Some(over) = &arm.over {
+                self.target_supported(over, &root.key("arms").index(index).key("override"))?;
+            }
+        }
+        if let Some((path, _)) = first(&root.key("thinking"), &self.thinking, |thinking| *thinking == Thinking::Default)
+        {
+            return self.refuse(&path, "asking for thinking", "delete the key: the target does as it does by default");
+        }
+        if self.power.is_some() {
+            return self.refuse_key(&root.key("power"), "the price of energy", "delete the key");
+        }
+        for (index, workload) in self.workloads.iter().enumerate() {
+            let load = workload.load();
+            if !matches!(load, Load::Closed(_)) {
+                let path = root.key("workloads").index(index).key(workload.key()).key("load").key(load.key());
+                return self.refuse_key(
+                    &path,
+                    &format!("the load `{}`", load.key()),
+                    "use a closed loop: `load: {closed: {concurrency: 1}}`",
+                );
+            }
+        }
+        if self.report.language != Language::En {
+            return self.refuse(
+                &root.key("report").key("language"),
+                "a report in another language than English",
+                "write `language: en`",
+            );
+        }
+        Ok(())
+    }
+
+    fn target_supported(&self, target: &TargetEntry, path: &KeyPath) -> Result<(), ExperimentError> {
+        let path = path.key(target.kind());
+        match target {
+            TargetEntry::InProcess(target) => self.in_process_supported(target, &path),
+            TargetEntry::Endpoint(target) => self.endpoint_supported(target, &path),
+        }
+    }
+
+    fn in_process_supported(&self, target: &InProcess, path: &KeyPath) -> Result<(), ExperimentError> {
+        if let Some(device @ (Device::Cuda(_) | Device::GpuUuid(_))) = &target.device {
+            return self.refuse(
+                &path.key("device"),
+                &format!("the device `{device}`"),
+                "write `device: cpu` or `device: auto`",
+            );
+        }
+        if let Some((at, dtype)) =
+            first_of(&path.key("kv_dtype"), target.kv_dtype.as_ref(), |dtype| KV_DTYPES.contains(dtype))
+        {
+            return self.refuse(&at, &format!("the KV dtype `{}`", dtype.word()), "use `f32` or `bf16`");
+        }
+        if let Some((at, _)) =
+            first_of(&path.key("speculation"), target.speculation.as_ref(), |s| *s == Speculation::None)
+        {
+            return self.refuse(&at, "speculative decoding", "write `speculation: none`, or delete the key");
+        }
+        if let Some((at, _)) = first_of(&path.key("prefix_cache"), target.prefix_cache.as_ref(), |on| !on) {
+            return self.refuse(
+                &at,
+                "a prefix cache",
+                "write `prefix_cache: false`, or delete the key: this version computes every prompt",
+            );
+        }
+        Ok(())
+    }
+
+    fn endpoint_supported(&self, target: &Endpoint, path: &KeyPath) -> Result<(), ExperimentError> {
+        let dialects = [Dialect::Auto, Dialect::Openai, Dialect::LlamaCpp];
+        if let Some(dialect) = target.dialect.filter(|dialect| !dialects.contains(dialect)) {
+            let what = format!("the dialect `{}`", dialect.word());
+            return self.refuse(
+                &path.key("dialect"),
+                &what,
+                "use `auto`, `openai` or `llama_cpp`; the first two fit any OpenAI-compatible server",
+            );
+        }
+        if let Some(api) = target.api.filter(|&api| api != Api::Chat) {
+            return self.refuse(&path.key("api"), &format!("the interface `{}`", api.word()), "use `chat`");
+        }
+        if target.tokenizer.as_ref().is_some_and(|tokenizer| *tokenizer != TokenizerFrom::None) {
+            return self.refuse(
+                &path.key("tokenizer"),
+                "counting prompts for a server",
+                "write `tokenizer: none`, or delete the key",
+            );
+        }
+        if target.model_shape.is_some() {
+            return self.refuse_key(&path.key("model_shape"), "a roofline", "delete the key");
+        }
+        if target.launch.is_some() {
+            return self.refuse_key(
+                &path.key("launch"),
+                "launching a server",
+                "start the server yourself and delete the key",
+            );
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, path: &KeyPath, what: &str, help: &str) -> Result<(), ExperimentError> {
+        self.unsupported(path, Part::Value, what, help)
+    }
+
+    fn refuse_key(&self, path: &KeyPath, what: &str, help: &str) -> Result<(), ExperimentError> {
+        self.unsupported(path, Part::Key, what, help)
+    }
+
+    fn unsupported(&self, path: &KeyPath, part: Part, what: &str, help: &str) -> Result<(), ExperimentError> {
+        Err(ExperimentError::Unsupported {
+            path: path.to_string(),
+            what: what.to_owned(),
+            help: help.to_owned(),
+            at: self.origin.place(path, part),
+        })
+    }
+}
+
+fn first_of<'a, T>(
+    path: &KeyPath,
+    axis: Option<&'a Axis<T>>,
+    is_fine: impl Fn(&T) -> bool,
+) -> Option<(KeyPath, &'a T)> {
+    axis.and_then(|axis| first(path, axis, is_fine))
+}
+
+/// The first value of an axis that is not fine, with its path.
+fn first<'a, T>(path: &KeyPath, axis: &'a Axis<T>, is_fine: impl Fn(&T) -> bool) -> Option<(KeyPath, &'a T)> {
+    let (index, value) = axis.values().iter().enumerate().find(|(_, value)| !is_fine(value))?;
+    Some((if axis.is_list() { path.index(index) } else { path.clone() }, value))
+}
