@@ -5,4 +5,5 @@ mod progress;
 mod session;
 
 pub use error::RunError;
+pub use progress::note;
 pub use session::{Options, RunResult, execute};
