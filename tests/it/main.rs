@@ -1,11 +1,15 @@
 //! Every integration test, in one binary.
 
 mod cli;
+mod end_to_end;
 mod endpoint_client;
 mod endpoint_connect;
 mod endpoint_llama_server;
 mod endpoint_stream;
+mod engine_invariance;
+mod engine_ops;
 mod engine_oracle;
+mod engine_requests;
 mod experiment_cases;
 mod experiment_mutation;
 mod experiment_plan;

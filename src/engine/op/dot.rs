@@ -177,6 +177,7 @@ by_isa! {
 
 /// `R` rows of f32 weights by `T` tokens.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // register tiles are plain indices; iterators over three arrays at once would hide them
 unsafe fn tile<V: Vector, const R: usize, const T: usize>(w: Work) {
     // SAFETY: `rows` and `tokens` of the caller are at least R and T, `cols` a multiple of 16.
     unsafe {

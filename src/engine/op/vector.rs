@@ -59,7 +59,7 @@ fn half_to_f32(bits: u16) -> f32 {
 
 impl Portable {
     #[inline(always)]
-    unsafe fn block(value: impl Fn(usize) -> f32) -> [Self; 4] {
+    fn block(value: impl Fn(usize) -> f32) -> [Self; 4] {
         let mut block = [Self([0.0; 8]); 4];
         for (part, register) in block.iter_mut().enumerate() {
             for (lane, v) in register.0.iter_mut().enumerate() {
@@ -70,7 +70,6 @@ impl Portable {
     }
 }
 
-/// SAFETY of the bodies below: the trait's contract, `BLOCK` values readable at `from`.
 macro_rules! read {
     ($from:expr, $at:expr, $ty:ty) => {
         // SAFETY: inside the block that the caller vouches for.
@@ -135,31 +134,26 @@ unsafe impl Vector for Portable {
     }
     #[inline(always)]
     unsafe fn f32_block(from: *const u8) -> [Self; 4] {
-        // SAFETY: the block's 128 bytes.
-        unsafe { Self::block(|i| f32::from_bits(u32::from_le(read!(from, i * 4, u32)))) }
+        Self::block(|i| f32::from_bits(u32::from_le(read!(from, i * 4, u32))))
     }
     #[inline(always)]
     unsafe fn f16_block(from: *const u8) -> [Self; 4] {
-        // SAFETY: the block's 64 bytes.
-        unsafe { Self::block(|i| half_to_f32(u16::from_le(read!(from, i * 2, u16)))) }
+        Self::block(|i| half_to_f32(u16::from_le(read!(from, i * 2, u16))))
     }
     #[inline(always)]
     unsafe fn bf16_block(from: *const u8) -> [Self; 4] {
-        // SAFETY: the block's 64 bytes.
-        unsafe { Self::block(|i| f32::from_bits(u32::from(u16::from_le(read!(from, i * 2, u16))) << 16)) }
+        Self::block(|i| f32::from_bits(u32::from(u16::from_le(read!(from, i * 2, u16))) << 16))
     }
     #[inline(always)]
     unsafe fn q8_0_block(from: *const u8) -> [Self; 4] {
         let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
-        // SAFETY: the block's 34 bytes.
-        unsafe { Self::block(|i| d * f32::from(read!(from, 2 + i, i8))) }
+        Self::block(|i| d * f32::from(read!(from, 2 + i, i8)))
     }
     #[inline(always)]
     unsafe fn q4_1_block(from: *const u8) -> [Self; 4] {
         let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
         let m = half_to_f32(u16::from_le(read!(from, 2, u16)));
-        // SAFETY: the block's 20 bytes.
-        unsafe { Self::block(|i| d * f32::from((read!(from, 4 + i % 16, u8) >> (i / 16 * 4)) & 15) + m) }
+        Self::block(|i| d * f32::from((read!(from, 4 + i % 16, u8) >> (i / 16 * 4)) & 15) + m)
     }
 }
 

@@ -59,20 +59,20 @@ unsafe impl Vector for Avx2 {
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: AVX; eight floats.
-        Self(unsafe { _mm256_loadu_ps(from) })
+        Self(unsafe { from.cast::<__m256>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
         // SAFETY: AVX2; eight values.
         unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            let wide = _mm256_cvtepu16_epi32(from.cast::<__m128i>().read_unaligned());
             Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
         }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: AVX; eight floats.
-        unsafe { _mm256_storeu_ps(to, self.0) }
+        unsafe { to.cast::<__m256>().write_unaligned(self.0) }
     }
     #[inline(always)]
     unsafe fn mul_add(self, b: Self, c: Self) -> Self {
@@ -99,7 +99,7 @@ unsafe impl Vector for Avx2 {
     unsafe fn f16_block(from: *const u8) -> [Self; 4] {
         // SAFETY: 64 bytes; F16C.
         unsafe {
-            let at = |i: usize| _mm_loadu_si128(from.add(i * 16).cast());
+            let at = |i: usize| from.add(i * 16).cast::<__m128i>().read_unaligned();
             [
                 Self(_mm256_cvtph_ps(at(0))),
                 Self(_mm256_cvtph_ps(at(1))),
@@ -121,8 +121,8 @@ unsafe impl Vector for Avx2 {
         // SAFETY: 34 bytes; AVX2 and F16C.
         unsafe {
             let d = _mm256_broadcastss_ps(one_half(from));
-            let low = _mm_loadu_si128(from.add(2).cast());
-            let high = _mm_loadu_si128(from.add(18).cast());
+            let low = from.add(2).cast::<__m128i>().read_unaligned();
+            let high = from.add(18).cast::<__m128i>().read_unaligned();
             [
                 Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)))),
                 Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(low))))),
@@ -138,7 +138,7 @@ unsafe impl Vector for Avx2 {
             let dm = two_halves(from);
             let d = _mm256_broadcastss_ps(dm);
             let m = _mm256_broadcastss_ps(_mm_movehdup_ps(dm));
-            let bytes = _mm_loadu_si128(from.add(4).cast());
+            let bytes = from.add(4).cast::<__m128i>().read_unaligned();
             let mask = _mm_set1_epi8(15);
             let low = _mm_and_si128(bytes, mask);
             let high = _mm_and_si128(_mm_srli_epi16::<4>(bytes), mask);
@@ -178,7 +178,7 @@ unsafe impl Vector for Avx512 {
     unsafe fn load_bf16(from: *const u16) -> Self {
         // SAFETY: AVX-512F; sixteen values.
         unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            let wide = _mm512_cvtepu16_epi32(from.cast::<__m256i>().read_unaligned());
             Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
         }
     }
@@ -216,7 +216,8 @@ unsafe impl Vector for Avx512 {
     unsafe fn f16_block(from: *const u8) -> [Self; 2] {
         // SAFETY: 64 bytes.
         unsafe {
-            let (low, high) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast()));
+            let at = |i: usize| from.add(i).cast::<__m256i>().read_unaligned();
+            let (low, high) = (at(0), at(32));
             [Self(_mm512_cvtph_ps(low)), Self(_mm512_cvtph_ps(high))]
         }
     }
@@ -231,8 +232,8 @@ unsafe impl Vector for Avx512 {
         // SAFETY: 34 bytes.
         unsafe {
             let d = _mm512_broadcastss_ps(one_half(from));
-            let low = _mm512_cvtepi8_epi32(_mm_loadu_si128(from.add(2).cast()));
-            let high = _mm512_cvtepi8_epi32(_mm_loadu_si128(from.add(18).cast()));
+            let low = _mm512_cvtepi8_epi32(from.add(2).cast::<__m128i>().read_unaligned());
+            let high = _mm512_cvtepi8_epi32(from.add(18).cast::<__m128i>().read_unaligned());
             [Self(_mm512_mul_ps(d, _mm512_cvtepi32_ps(low))), Self(_mm512_mul_ps(d, _mm512_cvtepi32_ps(high)))]
         }
     }
@@ -247,7 +248,7 @@ unsafe impl Vector for Avx512 {
             let codes =
                 _mm512_setr_ps(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0);
             let table = _mm512_fmadd_ps(d, codes, m);
-            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.add(4).cast()));
+            let bytes = _mm512_cvtepu8_epi32(from.add(4).cast::<__m128i>().read_unaligned());
             // The permutation looks at the low four bits of an index only.
             [
                 Self(_mm512_permutexvar_ps(bytes, table)),
