@@ -72,14 +72,14 @@ pub fn run(args: &RunArgs, console: &Console) -> CommandResult {
 }
 
 fn exit_code(result: &RunResult) -> ExitCode {
-    if result.interrupted {
-        return ExitCode::Interrupted;
-    }
+    let broken = |rule: &str| result.reasons.iter().any(|reason| reason.rule == rule);
     match result.verdict {
-        Verdict::Valid => ExitCode::Valid,
+        // Lost rows outrank all else: nothing that follows from the others can be trusted.
+        Verdict::Invalid if broken("V7") => ExitCode::Storage,
         Verdict::Partial => ExitCode::Interrupted,
-        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V1") => ExitCode::Threshold,
-        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V7") => ExitCode::Storage,
+        _ if result.interrupted => ExitCode::Interrupted,
+        Verdict::Valid => ExitCode::Valid,
+        Verdict::Invalid if broken("V1") => ExitCode::Threshold,
         Verdict::Invalid => ExitCode::Invalid,
     }
 }
@@ -140,7 +140,7 @@ fn tell(result: &RunResult, args: &RunArgs, console: &Console) -> Result<(), Out
             console.print(&format!("report  {}", path.display()))?;
         }
     }
-    if matches!(result.verdict, Verdict::Partial) {
+    if result.interrupted {
         console.print(&format!("go on   {}", go_on(args, &result.run)))?;
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! What a person sees while a run goes on: one bar on stderr, nothing when stderr is no terminal.
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
