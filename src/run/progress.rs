@@ -64,6 +64,5 @@ impl Progress {
 
 /// A line on stderr. A stderr that is gone is nobody to tell, and no reason to end a measurement.
 pub fn note(text: &str) {
-    use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
