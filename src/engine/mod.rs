@@ -2,6 +2,9 @@
 //!
 //! The engine knows nothing of experiments. All memory is sized at start-up by [`capacity`]; a sequence's KV pages are reserved when it
 //! is admitted, so that no request fails half-way.
+//!
+//! What a request generates depends on its prompt, sampling and seed alone: the same tokens come at any number of threads, in any company,
+//! with any prefill chunk and policy. Logits are the same bits on AVX2 and AVX-512; the portable form differs in the last places.
 pub mod capacity;
 pub mod chat_template;
 pub mod kv;
@@ -87,8 +90,10 @@ pub enum EngineFinish {
     Stop,
     /// `max_tokens` were generated.
     Length,
-    /// Prompt and completion do not fit a sequence (or the prompt is empty); nothing was computed and nothing cut.
+    /// Prompt and completion do not fit a sequence; nothing was computed and nothing cut.
     ContextLengthExceeded,
+    /// An empty prompt, no token asked for, or a token outside the vocabulary; nothing was computed.
+    InvalidRequest,
     /// It was not admitted in time.
     PendingTimeout,
     /// The receiver was dropped.
@@ -132,6 +137,13 @@ pub enum EngineError {
         /// Which.
         key: &'static str,
     },
+    /// A KV dtype this version does not store.
+    #[error("kv_dtype {dtype} is not in this version")]
+    #[diagnostic(help("the CPU engine stores keys and values as f32 or bf16"))]
+    KvDtype {
+        /// Asked for.
+        dtype: KvDtype,
+    },
     /// More positions than the model knows.
     #[error("max_context is {asked}, but the model was trained for {trained} positions")]
     #[diagnostic(help("set max_context to {trained} or less"))]
@@ -142,12 +154,16 @@ pub enum EngineError {
         trained: usize,
     },
     /// Widths the kernels cannot take.
-    #[error("widths must be multiples of 32: hidden is {hidden}, feed-forward {feed_forward}")]
+    #[error(
+        "widths must be multiples of 32: hidden is {hidden}, feed-forward {feed_forward}, all heads together {q_width}"
+    )]
     Width {
         /// Residual stream.
         hidden: usize,
         /// MLP.
         feed_forward: usize,
+        /// Query heads.
+        q_width: usize,
     },
     /// The KV pool cannot hold one full sequence.
     #[error("kv_capacity is {tokens} tokens in whole pages, but one sequence of max_context needs {needed}")]
@@ -160,23 +176,28 @@ pub enum EngineError {
     },
     /// It does not fit in memory.
     #[error(
-        "the engine needs {needed} bytes beside the weights ({kv} of them for keys and values), {available} are free"
+        "the engine needs {needed} bytes ({kv} of them for keys and values, {weights} for weights of the file), {available} are free"
     )]
     #[diagnostic(help("lower max_context, max_concurrency or kv_capacity, or store keys and values as bf16"))]
     Memory {
-        /// Pool and workspace.
+        /// All of it.
         needed: u64,
-        /// Free now.
+        /// Free now, page cache included.
         available: u64,
-        /// Pool alone.
+        /// KV pool.
         kv: u64,
+        /// Weights that are read from a mapped file.
+        weights: u64,
     },
     /// The system gives no thread.
     #[error("the engine's thread could not start: {0}")]
     Thread(std::io::Error),
 }
 
-/// Whether `model` has what [`Engine::start`] needs, without starting it.
+/// The account an engine would have, or what does not fit, without starting it.
+///
+/// # Errors
+/// As [`Engine::start`].
 pub fn plan(model: &Arc<weights::ModelFile>, config: &EngineConfig) -> Result<Capacity, EngineError> {
     Capacity::plan(model, config).map(|(capacity, _)| capacity)
 }

@@ -3,13 +3,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::capacity::Capacity;
-use super::model::{Llama, Logits, Span};
-use super::sampler::Sampler;
+use super::model::{Batch, Llama, LlamaSize, Logits, Span};
+use super::sampler::{Sampler, SamplerScratch};
 use super::scheduler::{Next, Scheduler};
 use super::weights::ModelFile;
 use super::{EngineConfig, EngineError, EngineFinish, Generate, Generation};
@@ -28,24 +28,17 @@ struct Submission {
 }
 
 impl Engine {
-    /// Plans the memory, takes it, and starts the thread.
+    /// Plans the memory and starts the thread, which takes it.
+    ///
+    /// # Errors
+    /// When a size is zero or does not fit the model or the memory that is free now.
     pub fn start(model: Arc<ModelFile>, config: EngineConfig) -> Result<Self, EngineError> {
         let (capacity, size) = Capacity::plan(&model, &config)?;
         let (submissions, inbox) = channel();
         let thread = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || {
-                let mut engine = Loop {
-                    llama: Llama::new(Arc::clone(&model), size),
-                    vocabulary: model.shape.vocabulary,
-                    scheduler: Scheduler::new(config.scheduler),
-                    config,
-                    inbox,
-                    open: true,
-                    pending: VecDeque::new(),
-                    prefilling: VecDeque::new(),
-                    decoding: Vec::new(),
-                };
+                let mut engine = Loop::new(model, config, size, inbox);
                 let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run()));
                 if ran.is_err() {
                     engine.fail();
@@ -94,6 +87,7 @@ struct Sequence {
 struct Loop {
     llama: Llama,
     vocabulary: usize,
+    scratch: SamplerScratch,
     config: EngineConfig,
     scheduler: Scheduler,
     inbox: Receiver<Submission>,
@@ -118,7 +112,39 @@ fn nothing(prompt: &[u32], finish: EngineFinish) -> Generation {
     }
 }
 
+/// The sequences of a decode step: the last token of each is new.
+struct Decoding<'a>(&'a [Sequence]);
+
+impl Batch for Decoding<'_> {
+    fn sequences(&self) -> usize {
+        self.0.len()
+    }
+
+    fn span(&self, sequence: usize) -> Span<'_> {
+        let Sequence { generate, table, seen, .. } = &self.0[sequence];
+        // A sequence decodes after prefill gave it its first token.
+        let at = seen.tokens.len().saturating_sub(1);
+        Span { tokens: &seen.tokens[at..], first: generate.prompt.len() + at, table }
+    }
+}
+
 impl Loop {
+    fn new(model: Arc<ModelFile>, config: EngineConfig, size: LlamaSize, inbox: Receiver<Submission>) -> Self {
+        let vocabulary = model.shape.vocabulary;
+        Self {
+            llama: Llama::new(model, size),
+            vocabulary,
+            scratch: SamplerScratch::new(vocabulary),
+            scheduler: Scheduler::new(config.scheduler),
+            inbox,
+            open: true,
+            pending: VecDeque::new(),
+            prefilling: VecDeque::with_capacity(config.max_concurrency as usize),
+            decoding: Vec::with_capacity(config.max_concurrency as usize),
+            config,
+        }
+    }
+
     fn run(&mut self) {
         loop {
             self.receive();
@@ -137,19 +163,11 @@ impl Loop {
 
     /// Takes what was submitted; sleeps until something is when there is nothing to do.
     fn receive(&mut self) {
-        let idle = self.prefilling.is_empty() && self.decoding.is_empty();
-        if idle {
-            let first = match self.pending.front() {
-                None => self.inbox.recv().map_err(|_| true),
-                // Waiting requests that fit nowhere cannot be: an empty engine admits any that was not refused.
-                Some(_) => self
-                    .inbox
-                    .recv_timeout(Duration::from_millis(1))
-                    .map_err(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected),
-            };
-            match first {
+        // An empty engine admits whatever was not refused, so nothing is pending when it goes idle.
+        if self.prefilling.is_empty() && self.decoding.is_empty() && self.pending.is_empty() {
+            match self.inbox.recv() {
                 Ok(submission) => self.accept(submission),
-                Err(disconnected) => self.open &= !disconnected,
+                Err(_) => self.open = false,
             }
         }
         loop {
@@ -167,13 +185,17 @@ impl Loop {
     fn accept(&mut self, submission: Submission) {
         let g = &submission.generate;
         let needed = g.prompt.len() as u64 + u64::from(g.max_tokens);
-        if g.prompt.is_empty() || g.max_tokens == 0 || needed > u64::from(self.config.max_context) {
-            let refused = nothing(&g.prompt, EngineFinish::ContextLengthExceeded);
-            // The receiver may be gone; then nobody wants to know.
-            let _ = submission.reply.send(refused);
+        let known = |&token: &u32| (token as usize) < self.vocabulary;
+        let refused = if g.prompt.is_empty() || g.max_tokens == 0 || !g.prompt.iter().all(known) {
+            EngineFinish::InvalidRequest
+        } else if needed > u64::from(self.config.max_context) {
+            EngineFinish::ContextLengthExceeded
+        } else {
+            self.pending.push_back(submission);
             return;
-        }
-        self.pending.push_back(submission);
+        };
+        // The receiver may be gone; then nobody wants to know.
+        let _ = submission.reply.send(nothing(&g.prompt, refused));
     }
 
     fn drop_cancelled(&mut self) {
@@ -186,25 +208,17 @@ impl Loop {
                 let _ = late.reply.send(nothing(&late.generate.prompt, EngineFinish::PendingTimeout));
             }
         }
-        for list in [self.prefilling.make_contiguous().len(), self.decoding.len()] {
-            debug_assert!(list <= self.config.max_concurrency as usize);
-        }
-        let mut kept = VecDeque::with_capacity(self.prefilling.len());
-        for sequence in self.prefilling.drain(..) {
-            if sequence.reply.is_closed() {
-                self.llama.kv().release(sequence.table);
-            } else {
-                kept.push_back(sequence);
+        for index in (0..self.prefilling.len()).rev() {
+            if self.prefilling[index].reply.is_closed()
+                && let Some(gone) = self.prefilling.remove(index)
+            {
+                self.llama.kv().release(gone.table);
             }
         }
-        self.prefilling = kept;
-        let mut index = 0;
-        while index < self.decoding.len() {
+        for index in (0..self.decoding.len()).rev() {
             if self.decoding[index].reply.is_closed() {
                 let gone = self.decoding.remove(index);
                 self.llama.kv().release(gone.table);
-            } else {
-                index += 1;
             }
         }
     }
@@ -220,7 +234,7 @@ impl Loop {
             seen.admitted_at = Some(Instant::now());
             seen.tokens.reserve_exact(generate.max_tokens as usize);
             seen.token_at.reserve_exact(generate.max_tokens as usize);
-            let sampler = Sampler::new(generate.sampling, generate.seed);
+            let sampler = Sampler::new(generate.sampling, generate.seed, generate.max_tokens as usize);
             self.prefilling.push_back(Sequence { generate, reply, table, sampler, prefilled: 0, seen });
         }
     }
@@ -237,7 +251,7 @@ impl Loop {
         let logits = self.llama.prefill(span, if last { Logits::Last } else { Logits::None });
         sequence.prefilled = end;
         if last {
-            let token = sequence.sampler.sample(logits);
+            let token = sequence.sampler.sample(logits, &mut self.scratch);
             let now = Instant::now();
             sequence.seen.prefill_ended_at = Some(now);
             sequence.seen.tokens.push(token);
@@ -255,18 +269,9 @@ impl Loop {
 
     fn decode_step(&mut self) {
         let started = Instant::now();
-        let spans: Vec<Span<'_>> = self
-            .decoding
-            .iter()
-            .filter_map(|sequence| {
-                let tokens = &sequence.seen.tokens;
-                let at = tokens.len().checked_sub(1)?;
-                Some(Span { tokens: &tokens[at..], first: sequence.generate.prompt.len() + at, table: &sequence.table })
-            })
-            .collect();
-        let logits = self.llama.decode(&spans);
+        let logits = self.llama.decode(&Decoding(&self.decoding));
         for (sequence, logits) in self.decoding.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
-            let token = sequence.sampler.sample(logits);
+            let token = sequence.sampler.sample(logits, &mut self.scratch);
             sequence.seen.tokens.push(token);
             sequence.seen.token_at.push(Instant::now());
         }

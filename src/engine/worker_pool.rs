@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long an idle worker looks for work before it parks.
-const SPIN: Duration = Duration::from_micros(60);
+const SPIN: Duration = Duration::from_micros(50);
 
 const INSIDE: u64 = 0xFFFF;
 const OPEN: u64 = 1 << 16;
@@ -186,6 +186,29 @@ impl Shared {
             sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
         }
         *sleepers -= 1;
+    }
+}
+
+/// Scratch of every thread of a pool.
+pub struct PerThread<T>(Vec<UnsafeCell<T>>);
+
+// SAFETY: an entry is only reached through `get`, whose caller promises to be the one thread of that number.
+unsafe impl<T: Send> Sync for PerThread<T> {}
+
+impl<T> PerThread<T> {
+    /// One entry a thread.
+    pub fn new(threads: usize, mut make: impl FnMut() -> T) -> Self {
+        Self((0..threads).map(|_| UnsafeCell::new(make())).collect())
+    }
+
+    /// The entry of a thread.
+    ///
+    /// # Safety
+    /// `thread` is the number the pool gave to the running task, and the task holds no other reference to this entry.
+    #[allow(clippy::mut_from_ref)] // the caller's promise stands in for the borrow checker
+    pub unsafe fn get(&self, thread: usize) -> &mut T {
+        // SAFETY: no other thread has this number during the region.
+        unsafe { &mut *self.0[thread].get() }
     }
 }
 

@@ -2,7 +2,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
@@ -79,6 +79,9 @@ pub fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// How long a held lock is asked for again before it is taken as another writer's.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The lock on a run directory: held as long as this lives, and let go by the system when the process dies, however it dies.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
@@ -95,7 +98,17 @@ impl DirectoryLock {
             .write(true)
             .open(&path)
             .map_err(|e| StorageError::io(&path, "open", e))?;
-        match file.try_lock() {
+        // A process that was just killed, or a child that is between fork and exec with our files still open, holds the lock for a moment.
+        let patience = Instant::now() + LOCK_PATIENCE;
+        let locked = loop {
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(20))
+                }
+                other => break other,
+            }
+        };
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
@@ -114,7 +127,6 @@ impl DirectoryLock {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::time::Duration;
 
     use super::*;
 

@@ -6,4 +6,5 @@ mod session;
 mod space;
 
 pub use error::RunError;
+pub use progress::note;
 pub use session::{Options, RunResult, execute};

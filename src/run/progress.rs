@@ -32,7 +32,7 @@ impl Progress {
         let text =
             format!("repeat {}/{repeats}  {}  {}", repeat + 1, inert::terminal_line(arm), inert::terminal_line(cell));
         if self.plain {
-            line(&text);
+            note(&text);
         }
         self.bar.set_message(text);
     }
@@ -40,7 +40,7 @@ impl Progress {
     /// A line above the bar.
     pub fn say(&self, text: &str) {
         if self.plain {
-            line(text);
+            note(text);
         } else {
             self.bar.println(text);
         }
@@ -62,7 +62,7 @@ impl Progress {
     }
 }
 
-/// A stderr that is gone is nobody to tell, and no reason to end a run.
-fn line(text: &str) {
-    writeln!(std::io::stderr().lock(), "{text}").ok();
+/// A line on stderr. A stderr that is gone is nobody to tell, and no reason to end a measurement.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

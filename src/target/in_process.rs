@@ -137,6 +137,9 @@ fn observe(record: &mut RequestRecord, generation: &Generation, clock: &Clock) {
         EngineFinish::ContextLengthExceeded => {
             refuse("context_length_exceeded: prompt and completion do not fit max_context")
         }
+        EngineFinish::InvalidRequest => {
+            refuse("invalid_request: an empty prompt, no tokens asked for or an unknown token id")
+        }
         EngineFinish::PendingTimeout => refuse("request queue timeout: pending_timeout passed before it was admitted"),
         EngineFinish::Cancelled => (Outcome::Cancelled, Finish::None, Some("cancelled".into())),
         EngineFinish::Failed => (Outcome::Reset, Finish::None, Some("the engine failed".into())),

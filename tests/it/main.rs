@@ -1,11 +1,15 @@
 //! Every integration test, in one binary.
 
 mod cli;
+mod end_to_end;
 mod endpoint_client;
 mod endpoint_connect;
 mod endpoint_llama_server;
 mod endpoint_stream;
+mod engine_invariance;
+mod engine_ops;
 mod engine_oracle;
+mod engine_requests;
 mod experiment_cases;
 mod experiment_mutation;
 mod experiment_plan;
@@ -19,6 +23,11 @@ mod log_faults;
 mod log_kill;
 mod log_rows;
 mod log_torn;
+mod metric_compare;
+mod metric_logged;
+mod metric_properties;
+mod metric_summary;
+mod metric_validity;
 mod peak_memory;
 mod pin;
 mod real_model;
@@ -32,6 +41,7 @@ mod run_interrupt;
 mod run_lab;
 mod run_llama_server;
 mod run_quick;
+mod statistics;
 mod table;
 mod tokenizer;
 mod wire;

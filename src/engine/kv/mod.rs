@@ -3,4 +3,4 @@ mod dtype;
 mod pool;
 
 pub use dtype::KvDtype;
-pub use pool::{KvLayout, KvPool, PAGE_TOKENS, PageBlock};
+pub use pool::{KvLayout, KvPool, KvWriter, PAGE_TOKENS, PageValues};

@@ -1,7 +1,6 @@
 //! Pages and who holds them.
-use std::cell::UnsafeCell;
-
 use super::KvDtype;
+use crate::engine::op::buffer::{Buffer, Disjoint};
 
 /// Tokens in a page.
 pub const PAGE_TOKENS: usize = 64;
@@ -20,7 +19,7 @@ pub struct KvLayout {
 }
 
 impl KvLayout {
-    /// Exact bytes a token takes: `2 * layers * kv_heads * head_dim * bytes(dtype)`.
+    /// Exact bytes a token takes: `2 * layers * kv_heads * head_dim * bits(dtype) / 8`.
     pub fn bytes_per_token(&self) -> usize {
         2 * self.layers * self.kv_heads * self.head_dim * self.dtype.bytes()
     }
@@ -30,13 +29,18 @@ impl KvLayout {
         PAGE_TOKENS * self.head_dim
     }
 
-    /// Values of a page: `[layers][k, v][kv_heads][64][head_dim]`.
+    /// Values of a page: `[layers][kv_heads][keys [head_dim][64], values [64][head_dim]]`.
     fn page(&self) -> usize {
-        self.layers * 2 * self.kv_heads * self.block()
+        self.layers * self.kv_heads * 2 * self.block()
     }
 
-    fn offset(&self, page: u32, layer: usize, value: bool, head: usize) -> usize {
-        page as usize * self.page() + ((layer * 2 + usize::from(value)) * self.kv_heads + head) * self.block()
+    fn keys(&self, page: u32, layer: usize, head: usize) -> usize {
+        assert!(layer < self.layers && head < self.kv_heads, "layer {layer}, head {head} of {self:?}");
+        page as usize * self.page() + (layer * self.kv_heads + head) * 2 * self.block()
+    }
+
+    fn values(&self, page: u32, layer: usize, head: usize) -> usize {
+        self.keys(page, layer, head) + self.block()
     }
 }
 
@@ -49,41 +53,57 @@ pub struct KvPool {
 }
 
 enum Store {
-    F32(UnsafeCell<Vec<f32>>),
-    Bf16(UnsafeCell<Vec<u16>>),
+    F32(Buffer<f32>),
+    Bf16(Buffer<u16>),
 }
 
-// SAFETY: the engine's thread writes tokens of one layer, and only after that do workers read them; `write` takes `&mut self`.
-unsafe impl Sync for KvPool {}
-
-/// Keys or values of one head in one page as f32, `[64][head_dim]`.
-pub enum PageBlock<'a> {
-    /// In place.
-    Stored(&'a [f32]),
-    /// Decoded into the caller's scratch.
-    Decoded(&'a [f32]),
+/// Keys `[head_dim][64]` or values `[64][head_dim]` of one head in one page, as stored.
+#[derive(Clone, Copy)]
+pub enum PageValues<'a> {
+    /// 32-bit floats.
+    F32(&'a [f32]),
+    /// Upper halves of 32-bit floats.
+    Bf16(&'a [u16]),
 }
 
-impl std::ops::Deref for PageBlock<'_> {
-    type Target = [f32];
-    fn deref(&self) -> &[f32] {
+impl PageValues<'_> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
         match self {
-            Self::Stored(values) | Self::Decoded(values) => values,
+            Self::F32(v) => v.len(),
+            Self::Bf16(v) => v.len(),
+        }
+    }
+
+    /// Never: a page holds 64 tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Value `at` as f32.
+    pub fn at(&self, at: usize) -> f32 {
+        match self {
+            Self::F32(v) => v[at],
+            Self::Bf16(v) => f32::from_bits(u32::from(v[at]) << 16),
         }
     }
 }
 
+/// The upper half of `value`, rounded to nearest even; NaN stays NaN.
 fn bf16_bits(value: f32) -> u16 {
     half::bf16::from_f32(value).to_bits()
 }
 
 impl KvPool {
-    /// A pool of `pages` pages, all free. Memory is taken from the system when a page is first written.
+    /// A pool of `pages` pages, all free. The system gives a page its memory when it is first written.
+    ///
+    /// Panics for a dtype that [`KvDtype::is_supported`] refuses.
     pub fn new(layout: KvLayout, pages: usize) -> Self {
         let values = pages * layout.page();
         let store = match layout.dtype {
-            KvDtype::F32 => Store::F32(UnsafeCell::new(vec![0.0; values])),
-            KvDtype::Bf16 => Store::Bf16(UnsafeCell::new(vec![0; values])),
+            KvDtype::F32 => Store::F32(Buffer::zeroed(values)),
+            KvDtype::Bf16 => Store::Bf16(Buffer::zeroed(values)),
+            other => panic!("the capacity planner refuses `{}`", other.word()),
         };
         // Handed out from the end, so page 0 first.
         let free = (0..u32::try_from(pages).unwrap_or(u32::MAX)).rev().collect();
@@ -111,49 +131,83 @@ impl KvPool {
         self.free.extend(table.into_iter().rev());
     }
 
-    /// Stores key and value of one token. `key`, `value`: `[kv_heads][head_dim]`.
-    pub fn write(&mut self, table: &[u32], layer: usize, position: usize, key: &[f32], value: &[f32]) {
+    /// The pool as several threads write it, each other tokens.
+    pub fn writer(&mut self) -> KvWriter<'_> {
         let layout = self.layout;
-        let (page, slot, dim) = (table[position / PAGE_TOKENS], position % PAGE_TOKENS, layout.head_dim);
-        for (is_value, row) in [(false, key), (true, value)] {
-            for (head, row) in row.chunks_exact(dim).enumerate() {
-                let at = layout.offset(page, layer, is_value, head) + slot * dim;
-                match &mut self.store {
-                    Store::F32(values) => values.get_mut()[at..at + dim].copy_from_slice(row),
-                    Store::Bf16(values) => {
-                        for (stored, &v) in values.get_mut()[at..at + dim].iter_mut().zip(row) {
-                            *stored = bf16_bits(v);
-                        }
-                    }
-                }
-            }
+        match &mut self.store {
+            Store::F32(values) => KvWriter { layout, store: Writing::F32(Disjoint::new(values)) },
+            Store::Bf16(values) => KvWriter { layout, store: Writing::Bf16(Disjoint::new(values)) },
         }
     }
 
-    /// The first `tokens` rows of keys (or values) of one head in one page. `scratch`: at least `64 * head_dim`.
-    pub fn block<'a>(
-        &'a self,
-        page: u32,
-        layer: usize,
-        value: bool,
-        head: usize,
-        tokens: usize,
-        scratch: &'a mut [f32],
-    ) -> PageBlock<'a> {
-        let at = self.layout.offset(page, layer, value, head);
-        let n = tokens * self.layout.head_dim;
+    /// Keys of one head in one page, `[head_dim][64]`.
+    pub fn keys(&self, page: u32, layer: usize, head: usize) -> PageValues<'_> {
+        self.slice(self.layout.keys(page, layer, head))
+    }
+
+    /// Values of one head in one page, `[64][head_dim]`.
+    pub fn values(&self, page: u32, layer: usize, head: usize) -> PageValues<'_> {
+        self.slice(self.layout.values(page, layer, head))
+    }
+
+    fn slice(&self, at: usize) -> PageValues<'_> {
+        let end = at + self.layout.block();
         match &self.store {
-            // SAFETY: nobody writes while a shared reference is out: `write` takes `&mut self`.
-            Store::F32(values) => PageBlock::Stored(unsafe { &(&*values.get())[at..at + n] }),
-            Store::Bf16(values) => {
+            Store::F32(values) => PageValues::F32(&values[at..end]),
+            Store::Bf16(values) => PageValues::Bf16(&values[at..end]),
+        }
+    }
+}
+
+/// A pool while it is written.
+pub struct KvWriter<'a> {
+    layout: KvLayout,
+    store: Writing<'a>,
+}
+
+enum Writing<'a> {
+    F32(Disjoint<'a, f32>),
+    Bf16(Disjoint<'a, u16>),
+}
+
+impl KvWriter<'_> {
+    /// Stores key and value of one token. `key`, `value`: `[kv_heads][head_dim]`.
+    ///
+    /// # Safety
+    /// No other thread writes the same token of the same table at the same time.
+    pub unsafe fn write(&self, table: &[u32], layer: usize, position: usize, key: &[f32], value: &[f32]) {
+        let (page, slot, dim) = (table[position / PAGE_TOKENS], position % PAGE_TOKENS, self.layout.head_dim);
+        for head in 0..self.layout.kv_heads {
+            let (keys, values) = (self.layout.keys(page, layer, head), self.layout.values(page, layer, head));
+            let (key, value) = (&key[head * dim..(head + 1) * dim], &value[head * dim..(head + 1) * dim]);
+            match &self.store {
+                // SAFETY: these slots belong to this token alone.
+                Writing::F32(store) => unsafe { put(store, keys + slot, values + slot * dim, key, value, |v| v) },
                 // SAFETY: as above.
-                let stored = unsafe { &(&*values.get())[at..at + n] };
-                for (out, &bits) in scratch[..n].iter_mut().zip(stored) {
-                    *out = f32::from_bits(u32::from(bits) << 16);
-                }
-                PageBlock::Decoded(&scratch[..n])
+                Writing::Bf16(store) => unsafe { put(store, keys + slot, values + slot * dim, key, value, bf16_bits) },
             }
         }
+    }
+}
+
+/// # Safety
+/// The slots of this token are written by this thread alone.
+unsafe fn put<T>(
+    store: &Disjoint<'_, T>,
+    keys: usize,
+    values: usize,
+    key: &[f32],
+    value: &[f32],
+    as_stored: impl Fn(f32) -> T,
+) {
+    let column = store.pointer(keys, keys + (key.len() - 1) * PAGE_TOKENS + 1);
+    for (d, &v) in key.iter().enumerate() {
+        // SAFETY: inside the range just checked; one column of the page, which is this token's.
+        unsafe { column.add(d * PAGE_TOKENS).write(as_stored(v)) };
+    }
+    // SAFETY: this token's row.
+    for (to, &v) in unsafe { store.part(values..values + value.len()) }.iter_mut().zip(value) {
+        *to = as_stored(v);
     }
 }
 
@@ -170,21 +224,35 @@ mod tests {
         for dtype in [KvDtype::F32, KvDtype::Bf16] {
             let mut pool = KvPool::new(layout(dtype), 4);
             let table = pool.reserve(130).expect("three pages of four");
+            let writer = pool.writer();
             for position in 0..130usize {
                 let row: Vec<f32> = (0..12).map(|i| (position * 12 + i) as f32 + 0.3).collect();
                 let negative: Vec<f32> = row.iter().map(|v| -v).collect();
-                pool.write(&table, 1, position, &row, &negative);
+                // SAFETY: one thread.
+                unsafe { writer.write(&table, 1, position, &row, &negative) };
             }
-            let mut scratch = vec![0.0; 256];
-            for position in [0usize, 63, 64, 129] {
+            let stored = |v: f32| if dtype == KvDtype::Bf16 { half::bf16::from_f32(v).to_f32() } else { v };
+            for position in 0..130usize {
+                let (page, slot) = (table[position / 64], position % 64);
                 for head in 0..3 {
-                    let block = pool.block(table[position / 64], 1, true, head, position % 64 + 1, &mut scratch);
-                    let want = -((position * 12 + head * 4 + 2) as f32 + 0.3);
-                    let want = if dtype == KvDtype::Bf16 { half::bf16::from_f32(want).to_f32() } else { want };
-                    assert_eq!(block[(position % 64) * 4 + 2], want);
+                    for d in 0..4 {
+                        let want = stored((position * 12 + head * 4 + d) as f32 + 0.3);
+                        assert_eq!(pool.keys(page, 1, head).at(d * 64 + slot), want);
+                        assert_eq!(pool.values(page, 1, head).at(slot * 4 + d), -want);
+                        assert_eq!(pool.keys(page, 0, head).at(d * 64 + slot), 0.0, "another layer");
+                    }
                 }
             }
         }
+    }
+
+    #[test]
+    fn bf16_rounds_to_nearest_and_a_tie_to_even() {
+        // 1 + 1/256 lies half-way between 1 and 1 + 1/128; 1 + 3/256 between 1 + 1/128 and 1 + 2/128.
+        assert_eq!(bf16_bits(1.0 + 1.0 / 256.0), 0x3F80);
+        assert_eq!(bf16_bits(1.0 + 3.0 / 256.0), 0x3F82);
+        assert_eq!(bf16_bits(1.0 + 1.01 / 256.0), 0x3F81);
+        assert_eq!(bf16_bits(-0.0), 0x8000);
     }
 
     #[test]
@@ -197,5 +265,6 @@ mod tests {
         pool.release(first);
         assert_eq!(pool.pages(), (3, 3));
         assert_eq!(layout(KvDtype::Bf16).bytes_per_token(), 2 * 2 * 3 * 4 * 2);
+        assert_eq!(layout(KvDtype::F32).bytes_per_token(), 2 * 2 * 3 * 4 * 4);
     }
 }

@@ -1,4 +1,8 @@
 //! Model families: one forward pass each.
+mod batch;
+mod evaluate;
 mod llama;
 
-pub use llama::{Llama, LlamaSize, Logits, Span, evaluate};
+pub use batch::{Batch, Logits, Span};
+pub use evaluate::evaluate;
+pub use llama::{Llama, LlamaSize};

@@ -1,33 +1,30 @@
-//! Causal attention with grouped queries over paged keys and values.
+//! Causal attention with grouped queries over paged keys and values, without a copy of the cache.
 //!
 //! `out[h] = softmax_p(q[h] . k[p] / sqrt(head_dim)) @ v[p]` over positions `p <= position`; query head `h` uses KV head
-//! `h / (heads / kv_heads)`. Sums in f32. Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023, arXiv:2305.13245.
+//! `h / (heads / kv_heads)`. Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023, arXiv:2305.13245.
+//!
+//! Floor of a decoded token: its sequence's keys and values are read once, `bytes_per_token * length`. FLOP: 4 a stored value and query.
+//! Keys lie `[head_dim][64]` in a page, so 64 scores grow side by side in registers and no register is ever folded.
+//!
+//! Order of addition: scores over `head_dim` upwards, weights over 8 lanes of positions, values over positions upwards. It depends on the
+//! position alone: a query has the same bits in a prefill chunk of any size and in decode.
 use super::elementwise::softmax_unnormalised;
-use super::simd_dispatch;
-use crate::engine::kv::{KvPool, PAGE_TOKENS};
+use super::isa::{Isa, by_isa};
+use super::vector::{LANES, Vector};
+use crate::engine::kv::{KvPool, PAGE_TOKENS, PageValues};
 
-/// Scratch of one thread.
-#[derive(Default)]
-pub struct AttentionScratch {
-    scores: Vec<f32>,
-    page: Vec<f32>,
-    out: Vec<f32>,
-}
+/// Scores of one thread: `[rows][positions]`.
+pub struct AttentionScratch(Vec<f32>);
 
 impl AttentionScratch {
-    /// Room for `rows` rows of scores over `context` positions and heads of `head_dim`.
-    pub fn new(rows: usize, context: usize, head_dim: usize) -> Self {
-        let padded = context.next_multiple_of(PAGE_TOKENS);
-        Self {
-            scores: vec![0.0; rows * padded],
-            page: vec![0.0; PAGE_TOKENS * head_dim],
-            out: vec![0.0; rows * head_dim],
-        }
+    /// Room for `rows` queries over `context` positions.
+    pub fn new(rows: usize, context: usize) -> Self {
+        Self(vec![0.0; rows * context.next_multiple_of(PAGE_TOKENS)])
     }
 
     /// Bytes held by one thread's scratch.
-    pub fn bytes(rows: usize, context: usize, head_dim: usize) -> usize {
-        (rows * context.next_multiple_of(PAGE_TOKENS) + (PAGE_TOKENS + rows) * head_dim) * size_of::<f32>()
+    pub fn bytes(rows: usize, context: usize) -> usize {
+        rows * context.next_multiple_of(PAGE_TOKENS) * size_of::<f32>()
     }
 }
 
@@ -44,136 +41,269 @@ pub struct Reading<'a> {
     pub kv_head: usize,
 }
 
+/// Some queries of one KV head and where their answers go. Row `i` of both lies `stride` floats after row `i - 1`.
+#[derive(Clone, Copy)]
+pub struct Queries {
+    /// First query, `[head_dim]`.
+    pub q: *const f32,
+    /// First answer, `[head_dim]`.
+    pub out: *mut f32,
+    /// Distance of two rows, of `q` and `out` alike.
+    pub stride: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Positions the first row sees.
+    pub first_sees: usize,
+    /// How many more each next row sees: 1 for tokens in a row, 0 for heads of the same token.
+    pub each_sees: usize,
+}
+
+/// A value of the cache as it is stored.
+trait Element: Copy {
+    /// # Safety
+    /// A register of values is readable, and the instructions of `V` are there.
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+    fn value(self) -> f32;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f32) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(from) }
+    }
+    #[inline(always)]
+    fn value(self) -> f32 {
+        self
+    }
+}
+
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const u16) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_bf16(from) }
+    }
+    #[inline(always)]
+    fn value(self) -> f32 {
+        f32::from_bits(u32::from(self) << 16)
+    }
+}
+
+/// `c[i, j] (+)= sum_k a[i, k] * b[k, j]`, the sum over `k` upwards. `a`, `c` have rows of their strides, `b` rows of `n` values.
+#[derive(Clone, Copy)]
+struct Update<E> {
+    a: *const f32,
+    a_stride: usize,
+    b: *const E,
+    c: *mut f32,
+    c_stride: usize,
+    rows: usize,
+    k: usize,
+    n: usize,
+    /// Columns computed, at most `n`.
+    columns: usize,
+    /// Whether `c` is added to.
+    more: bool,
+}
+
+/// `M` rows and `N` registers of columns.
 #[inline(always)]
-fn key_scores_body(q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    for (score, key) in scores.iter_mut().zip(keys.chunks_exact(q.len())) {
-        let mut lanes = [0.0f32; 16];
-        for (k, q) in key.as_chunks::<16>().0.iter().zip(q.as_chunks::<16>().0) {
-            for l in 0..16 {
-                lanes[l] += k[l] * q[l];
+unsafe fn update_tile<V: Vector, E: Element, const M: usize, const N: usize>(u: Update<E>) {
+    // SAFETY: the caller has M rows and N registers of columns.
+    unsafe {
+        let mut sums = [[V::splat(0.0); N]; M];
+        if u.more {
+            for (m, sums) in sums.iter_mut().enumerate() {
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load(u.c.add(m * u.c_stride + n * V::WIDTH));
+                }
             }
         }
-        let tail = q.len() / 16 * 16;
-        let rest: f32 = key[tail..].iter().zip(&q[tail..]).map(|(k, q)| k * q).sum();
-        let mut width = 8;
-        while width > 0 {
-            for i in 0..width {
-                lanes[i] += lanes[i + width];
+        for k in 0..u.k {
+            let mut b = [V::splat(0.0); N];
+            for (n, b) in b.iter_mut().enumerate() {
+                *b = E::load::<V>(u.b.add(k * u.n + n * V::WIDTH));
             }
-            width /= 2;
+            for (m, sums) in sums.iter_mut().enumerate() {
+                let a = V::splat(*u.a.add(m * u.a_stride + k));
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = a.mul_add(b, *sum);
+                }
+            }
         }
-        *score = lanes[0] + rest;
+        for (m, sums) in sums.into_iter().enumerate() {
+            for (n, sum) in sums.into_iter().enumerate() {
+                sum.store(u.c.add(m * u.c_stride + n * V::WIDTH));
+            }
+        }
     }
 }
 
-simd_dispatch! {
-    /// `scores[p] = q . keys[p]`. `q`: `[head_dim]`, `keys`: `[n, head_dim]`, `scores`: `[n]`.
-    fn key_scores(q: &[f32], keys: &[f32], scores: &mut [f32]) = key_scores_body
+/// All columns for `M` rows; what is left of a register is done value by value in the same order.
+#[inline(always)]
+unsafe fn update_rows<V: Vector, E: Element, const M: usize, const N: usize>(u: Update<E>) {
+    // SAFETY: moves inside the caller's columns.
+    unsafe {
+        let mut at = 0;
+        let step = |at: usize| Update { b: u.b.add(at), c: u.c.add(at), ..u };
+        while at + N * V::WIDTH <= u.columns {
+            update_tile::<V, E, M, N>(step(at));
+            at += N * V::WIDTH;
+        }
+        while at + V::WIDTH <= u.columns {
+            update_tile::<V, E, M, 1>(step(at));
+            at += V::WIDTH;
+        }
+        for column in at..u.columns {
+            for m in 0..M {
+                let c = u.c.add(m * u.c_stride + column);
+                let mut sum = if u.more { *c } else { 0.0 };
+                for k in 0..u.k {
+                    sum = V::scalar_mul_add(*u.a.add(m * u.a_stride + k), (*u.b.add(k * u.n + column)).value(), sum);
+                }
+                *c = sum;
+            }
+        }
+    }
 }
 
 #[inline(always)]
-fn weighted_values_body(weights: &[f32], values: &[f32], out: &mut [f32]) {
-    for (&w, value) in weights.iter().zip(values.chunks_exact(out.len())) {
-        for (o, v) in out.iter_mut().zip(value) {
-            *o += w * v;
+unsafe fn update<V: Vector, E: Element>(mut u: Update<E>) {
+    // SAFETY: advances inside the caller's rows.
+    unsafe {
+        while u.rows > 0 {
+            let rows = u.rows.min(6);
+            match (rows, V::MANY) {
+                (1, _) => update_rows::<V, E, 1, 4>(u),
+                (2, _) => update_rows::<V, E, 2, 4>(u),
+                (3, false) => update_rows::<V, E, 3, 2>(u),
+                (4, false) => update_rows::<V, E, 4, 2>(u),
+                (5, false) => update_rows::<V, E, 5, 2>(u),
+                (_, false) => update_rows::<V, E, 6, 2>(u),
+                (3, true) => update_rows::<V, E, 3, 4>(u),
+                (4, true) => update_rows::<V, E, 4, 4>(u),
+                (5, true) => update_rows::<V, E, 5, 4>(u),
+                (_, true) => update_rows::<V, E, 6, 4>(u),
+            }
+            u.a = u.a.add(rows * u.a_stride);
+            u.c = u.c.add(rows * u.c_stride);
+            u.rows -= rows;
         }
     }
 }
 
-simd_dispatch! {
-    /// `out += sum_p weights[p] * values[p]`. `values`: `[n, head_dim]`.
-    fn weighted_values(weights: &[f32], values: &[f32], out: &mut [f32]) = weighted_values_body
+#[inline(always)]
+unsafe fn f32_body<V: Vector>(u: Update<f32>) {
+    // SAFETY: the caller's promise.
+    unsafe { update::<V, f32>(u) }
 }
 
-/// One new token of a sequence of `length` tokens, all query heads of one KV head. `q`, `out`: `[group][head_dim]`.
-pub fn decode(reading: Reading<'_>, length: usize, q: &[f32], scratch: &mut AttentionScratch, out: &mut [f32]) {
-    let dim = reading.pool.layout().head_dim;
-    let scale = 1.0 / (dim as f32).sqrt();
-    let padded = length.next_multiple_of(PAGE_TOKENS);
-    let AttentionScratch { scores, page, .. } = scratch;
-    for (number, &id) in reading.table[..length.div_ceil(PAGE_TOKENS)].iter().enumerate() {
-        let start = number * PAGE_TOKENS;
-        let n = (length - start).min(PAGE_TOKENS);
-        let keys = reading.pool.block(id, reading.layer, false, reading.kv_head, n, page);
-        for (row, q) in q.chunks_exact(dim).enumerate() {
-            key_scores(q, &keys, &mut scores[row * padded + start..row * padded + start + n]);
-        }
-    }
-    out.fill(0.0);
-    let group = q.len() / dim;
-    let mut sums = [0.0f32; 64];
-    for row in 0..group {
-        sums[row % 64] = softmax_unnormalised(&mut scores[row * padded..row * padded + length], scale);
-    }
-    for (number, &id) in reading.table[..length.div_ceil(PAGE_TOKENS)].iter().enumerate() {
-        let start = number * PAGE_TOKENS;
-        let n = (length - start).min(PAGE_TOKENS);
-        let values = reading.pool.block(id, reading.layer, true, reading.kv_head, n, page);
-        for (row, out) in out.chunks_exact_mut(dim).enumerate() {
-            weighted_values(&scores[row * padded + start..row * padded + start + n], &values, out);
-        }
-    }
-    for (row, out) in out.chunks_exact_mut(dim).enumerate() {
-        let inverse = 1.0 / sums[row % 64];
-        out.iter_mut().for_each(|o| *o *= inverse);
-    }
+#[inline(always)]
+unsafe fn bf16_body<V: Vector>(u: Update<u16>) {
+    // SAFETY: the caller's promise.
+    unsafe { update::<V, u16>(u) }
 }
 
-/// A block of new tokens at positions `first..first + rows` and one query head.
-///
-/// `q`: row `i` at `q[i * q_stride..][..head_dim]`; `out` the same with `out_stride`, written through a pointer since other threads
-/// write other heads of the same rows.
+by_isa! {
+    /// # Safety
+    /// `u` describes readable `a`, `b` and writable `c`.
+    unsafe fn update_f32(u: Update<f32>) = f32_body
+}
+
+by_isa! {
+    /// # Safety
+    /// `u` describes readable `a`, `b` and writable `c`.
+    unsafe fn update_bf16(u: Update<u16>) = bf16_body
+}
+
+/// `c (+)= a @ page`, `page` `[k][n]`.
 ///
 /// # Safety
-/// `out` is valid for those rows and no other thread touches them.
-pub unsafe fn prefill(
-    reading: Reading<'_>,
-    first: usize,
-    rows: usize,
-    (q, q_stride): (&[f32], usize),
-    scratch: &mut AttentionScratch,
-    (out, out_stride): (*mut f32, usize),
-) {
-    let dim = reading.pool.layout().head_dim;
-    let scale = 1.0 / (dim as f32).sqrt();
-    let length = first + rows;
-    let padded = length.next_multiple_of(PAGE_TOKENS);
-    debug_assert!(q.len() >= (rows - 1) * q_stride + dim);
-    let AttentionScratch { scores, page, out: sum } = scratch;
-    for (number, &id) in reading.table[..length.div_ceil(PAGE_TOKENS)].iter().enumerate() {
-        let start = number * PAGE_TOKENS;
-        let n = (length - start).min(PAGE_TOKENS);
-        let keys = reading.pool.block(id, reading.layer, false, reading.kv_head, n, page);
-        // SAFETY: q holds `rows` rows of `dim`, keys `n` rows of `dim`, scores `rows` rows of `padded`.
-        unsafe {
-            let to = scores.as_mut_ptr().add(start);
-            let (q, qs, p) = (q.as_ptr(), q_stride as isize, padded as isize);
-            matrixmultiply::sgemm(rows, dim, n, 1.0, q, qs, 1, keys.as_ptr(), 1, dim as isize, 0.0, to, p, 1);
+/// `a` has `rows` rows of `k` floats and `c` writable rows of `columns`.
+unsafe fn times_page(isa: Isa, page: PageValues<'_>, u: Update<()>) {
+    assert!(u.k * u.n <= page.len() && u.columns <= u.n, "a page holds what is read");
+    let Update { a, a_stride, b: _, c, c_stride, rows, k, n, columns, more } = u;
+    // SAFETY: the caller's promise, and the page was measured.
+    unsafe {
+        match page {
+            PageValues::F32(v) => {
+                update_f32(isa, Update { a, a_stride, b: v.as_ptr(), c, c_stride, rows, k, n, columns, more })
+            }
+            PageValues::Bf16(v) => {
+                update_bf16(isa, Update { a, a_stride, b: v.as_ptr(), c, c_stride, rows, k, n, columns, more })
+            }
         }
-    }
-    for row in 0..rows {
-        let seen = first + row + 1;
-        let line = &mut scores[row * padded..(row + 1) * padded];
-        let total = softmax_unnormalised(&mut line[..seen], scale);
-        let inverse = 1.0 / total;
-        line[..seen].iter_mut().for_each(|v| *v *= inverse);
-        line[seen..].fill(0.0);
-    }
-    let sum = &mut sum[..rows * dim];
-    for (number, &id) in reading.table[..length.div_ceil(PAGE_TOKENS)].iter().enumerate() {
-        let start = number * PAGE_TOKENS;
-        let n = (length - start).min(PAGE_TOKENS);
-        let values = reading.pool.block(id, reading.layer, true, reading.kv_head, n, page);
-        let beta = if number == 0 { 0.0 } else { 1.0 };
-        // SAFETY: as above; sum holds `rows` rows of `dim`.
-        unsafe {
-            let from = scores.as_ptr().add(start);
-            let (d, p) = (dim as isize, padded as isize);
-            matrixmultiply::sgemm(rows, n, dim, 1.0, from, p, 1, values.as_ptr(), d, 1, beta, sum.as_mut_ptr(), d, 1);
-        }
-    }
-    for (row, values) in sum.chunks_exact(dim).enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), out.add(row * out_stride), dim) };
     }
 }
+
+/// Answers some queries of one KV head. Sees what lies in the cache: keys and values of these tokens are written before.
+///
+/// # Safety
+/// Rows of `queries.q` are readable and rows of `queries.out` writable, `[head_dim]` each, and no other thread touches the latter.
+pub unsafe fn attend(isa: Isa, reading: Reading<'_>, queries: Queries, scratch: &mut AttentionScratch) {
+    let Reading { pool, table, layer, kv_head } = reading;
+    let Queries { q, out, stride, rows, first_sees, each_sees } = queries;
+    if rows == 0 {
+        return;
+    }
+    let dim = pool.layout().head_dim;
+    let scale = 1.0 / (dim as f32).sqrt();
+    let length = first_sees + (rows - 1) * each_sees;
+    let padded = length.next_multiple_of(PAGE_TOKENS);
+    let scores = &mut scratch.0[..rows * padded];
+    let pages = || table[..length.div_ceil(PAGE_TOKENS)].iter().enumerate();
+    for (number, &page) in pages() {
+        let start = number * PAGE_TOKENS;
+        let product = Update {
+            a: q,
+            a_stride: stride,
+            b: std::ptr::null(),
+            c: scores[start..].as_mut_ptr(),
+            c_stride: padded,
+            rows,
+            k: dim,
+            n: PAGE_TOKENS,
+            // Positions not yet written are computed too where a register reaches past the end; nobody reads them.
+            columns: (length - start).min(PAGE_TOKENS).next_multiple_of(LANES),
+            more: false,
+        };
+        // SAFETY: rows of q as the caller vouches; every row of scores has `padded` floats.
+        unsafe { times_page(isa, pool.keys(page, layer, kv_head), product) };
+    }
+    // Few rows are a group or a block: their sums fit here.
+    let mut sums = [0.0f32; MAX_ROWS];
+    assert!(rows <= MAX_ROWS, "{rows} rows");
+    for (row, sum) in sums[..rows].iter_mut().enumerate() {
+        let seen = first_sees + row * each_sees;
+        let line = &mut scores[row * padded..(row + 1) * padded];
+        *sum = softmax_unnormalised(&mut line[..seen], scale);
+        // Later positions of this block weigh nothing: adding 0 * v leaves every bit of a sum as it is.
+        line[seen..length].fill(0.0);
+    }
+    for (number, &page) in pages() {
+        let start = number * PAGE_TOKENS;
+        let product = Update {
+            a: scores[start..].as_ptr(),
+            a_stride: padded,
+            b: std::ptr::null(),
+            c: out,
+            c_stride: stride,
+            rows,
+            k: (length - start).min(PAGE_TOKENS),
+            n: dim,
+            columns: dim,
+            more: number > 0,
+        };
+        // SAFETY: rows of out as the caller vouches.
+        unsafe { times_page(isa, pool.values(page, layer, kv_head), product) };
+    }
+    for (row, sum) in sums[..rows].iter().enumerate() {
+        let inverse = 1.0 / sum;
+        // SAFETY: a row of out, `head_dim` floats.
+        unsafe { std::slice::from_raw_parts_mut(out.add(row * stride), dim) }.iter_mut().for_each(|o| *o *= inverse);
+    }
+}
+
+/// Most queries answered at once.
+pub const MAX_ROWS: usize = 64;

@@ -1,311 +1,309 @@
-//! Dot products of stored weight rows with f32 activations, decoded in registers.
+//! Dot products of stored weight rows with f32 activations.
 //!
-//! Floor for one token: every stored byte is read once (Q4_1: 0.625 B a weight), and a weight costs 2 FLOP for the product and about 2
-//! more to decode. At 14 GB/s a thread Q4_1 allows 22 G weights/s, so the decode is bound by instructions and not by memory.
+//! Floors. One token reads every stored byte once (Q4_1: 0.625 B a weight) and does 2 FLOP a weight. Measured read roof of the machines
+//! this is tuned for: 14 GB/s a thread, which is 22 G weights/s of Q4_1; decoding costs 18 instructions for 32 weights with AVX2
+//! and 8 with AVX-512, about 5 and 2 cycles, so a decode step is near the memory roof on one thread. Many tokens: 2 FLOP a weight and
+//! token against 32 (AVX2) or 64 (AVX-512) FLOP a cycle. What was reached stands in `benches/engine_ops.rs`.
 //!
-//! The order of every sum is fixed: 16 lanes over blocks of 32, then a tree. It does not depend on how many activations are multiplied
-//! together, on the thread or on the row, so a token's numbers are the same alone and in any batch.
+//! There are two forms with one order of addition ([`vector`](super::vector)): up to [`FUSED_TOKENS`] tokens decode weights in registers;
+//! for more, a tile of rows is decoded once into f32 and multiplied from cache. **Every `out[t, r]` has the same bits in both**, in any
+//! batch, for any tile and any number of threads; so prefill in chunks of any size, decode alone and decode in company agree exactly.
+use super::buffer::Disjoint;
+use super::isa::{Isa, by_isa};
+use super::vector::{BLOCK, LANES, Vector};
 use crate::engine::weights::{Matrix, WeightFormat};
 
-/// Most activation rows multiplied in one pass over a weight row; more take several passes over cached bytes.
-pub const MAX_TOGETHER: usize = 4;
-
-const BLOCK: usize = 32;
-const LANES: usize = 16;
-
-#[inline(always)]
-fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
-}
-
-/// Exact for every finite half, subnormals too; infinities and NaN, which no weight file may hold, come out finite.
-#[inline(always)]
-fn half_to_f32(bits: u16) -> f32 {
-    let magnitude = f32::from_bits(u32::from(bits & 0x7FFF) << 13) * f32::from_bits(0x7780_0000);
-    f32::from_bits(magnitude.to_bits() | (u32::from(bits & 0x8000) << 16))
-}
+/// Tokens up to which weights are decoded in registers.
+pub const FUSED_TOKENS: usize = 4;
 
 /// How 32 weights are stored.
 trait Stored {
     const BYTES: usize;
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]);
-}
-
-struct F32;
-struct F16;
-struct Bf16;
-struct Q8_0;
-struct Q4_1;
-
-impl Stored for F32 {
-    const BYTES: usize = 128;
-    #[inline(always)]
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]) {
-        for (w, raw) in w.iter_mut().zip(block.as_chunks::<4>().0) {
-            *w = f32::from_le_bytes(*raw);
-        }
-    }
-}
-
-impl Stored for F16 {
-    const BYTES: usize = 64;
-    #[inline(always)]
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]) {
-        for (w, raw) in w.iter_mut().zip(block.as_chunks::<2>().0) {
-            *w = half_to_f32(u16::from_le_bytes(*raw));
-        }
-    }
-}
-
-impl Stored for Bf16 {
-    const BYTES: usize = 64;
-    #[inline(always)]
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]) {
-        for (w, raw) in w.iter_mut().zip(block.as_chunks::<2>().0) {
-            *w = f32::from_bits(u32::from(u16::from_le_bytes(*raw)) << 16);
-        }
-    }
-}
-
-impl Stored for Q8_0 {
-    const BYTES: usize = 34;
-    #[inline(always)]
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]) {
-        let d = half_to_f32(u16::from_le_bytes([block[0], block[1]]));
-        for (w, &q) in w.iter_mut().zip(&block[2..34]) {
-            *w = d * f32::from(q.cast_signed());
-        }
-    }
-}
-
-impl Stored for Q4_1 {
-    const BYTES: usize = 20;
-    #[inline(always)]
-    fn decode<const FMA: bool>(block: &[u8], w: &mut [f32; BLOCK]) {
-        let d = half_to_f32(u16::from_le_bytes([block[0], block[1]]));
-        let m = half_to_f32(u16::from_le_bytes([block[2], block[3]]));
-        let q = &block[4..20];
-        for i in 0..16 {
-            w[i] = fma::<FMA>(d, f32::from(q[i] & 15), m);
-            w[16 + i] = fma::<FMA>(d, f32::from(q[i] >> 4), m);
-        }
-    }
-}
-
-#[inline(always)]
-fn step<const FMA: bool>(w: &[f32; BLOCK], x: &[f32; BLOCK], acc: &mut [f32; LANES]) {
-    for l in 0..LANES {
-        acc[l] = fma::<FMA>(w[l], x[l], acc[l]);
-    }
-    for l in 0..LANES {
-        acc[l] = fma::<FMA>(w[LANES + l], x[LANES + l], acc[l]);
-    }
-}
-
-#[inline(always)]
-fn tree(acc: &[f32; LANES]) -> f32 {
-    let mut a = *acc;
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            a[i] += a[i + width];
-        }
-        width /= 2;
-    }
-    a[0]
-}
-
-#[inline(always)]
-fn dot_row<S: Stored, const FMA: bool, const T: usize>(row: &[u8], xs: [&[f32]; T]) -> [f32; T] {
-    let mut acc = [[0.0f32; LANES]; T];
-    let mut w = [0.0f32; BLOCK];
-    for (number, block) in row.chunks_exact(S::BYTES).enumerate() {
-        S::decode::<FMA>(block, &mut w);
-        for (acc, x) in acc.iter_mut().zip(xs) {
-            // Whole blocks of both: `x` has as many values as the row.
-            if let Some(x) = x[number * BLOCK..].first_chunk::<BLOCK>() {
-                step::<FMA>(&w, x, acc);
-            }
-        }
-    }
-    acc.map(|acc| tree(&acc))
-}
-
-/// Where one thread may write: column `row` of `[tokens, stride]`.
-#[derive(Clone, Copy)]
-pub struct Columns {
-    out: *mut f32,
-    stride: usize,
-    len: usize,
-}
-
-// SAFETY: every task writes other columns; `linear` hands each row to one task only.
-unsafe impl Send for Columns {}
-// SAFETY: as above.
-unsafe impl Sync for Columns {}
-
-impl Columns {
-    /// All columns of `out`, `[tokens, stride]` row-major.
-    pub fn new(out: &mut [f32], stride: usize) -> Self {
-        Self { out: out.as_mut_ptr(), stride, len: out.len() }
-    }
-
     /// # Safety
-    /// No other thread may write column `row` at the same time.
-    #[inline(always)]
-    unsafe fn write(&self, token: usize, row: usize, value: f32) {
-        let at = token * self.stride + row;
-        debug_assert!(row < self.stride && at < self.len);
-        // SAFETY: inside the slice this was made from, and nobody else's column.
-        unsafe { *self.out.add(at) = value };
-    }
-
-    /// The pointer to column `row` of the first token, for a GEMM that writes `[tokens, rows]` with this stride.
-    pub fn at(&self, row: usize) -> *mut f32 {
-        debug_assert!(row < self.stride);
-        // SAFETY: `row` is inside the first row.
-        unsafe { self.out.add(row) }
-    }
-
-    /// Distance between two tokens.
-    pub fn stride(&self) -> usize {
-        self.stride
-    }
+    /// `BYTES` readable bytes, and the instructions of `V`.
+    unsafe fn decode<V: Vector>(from: *const u8) -> V::Block;
 }
 
-#[inline(always)]
-fn rows_with<S: Stored, const FMA: bool>(
-    bytes: &[u8],
+macro_rules! stored {
+    ($($name:ident $bytes:literal $decode:ident),*) => {$(
+        struct $name;
+        impl Stored for $name {
+            const BYTES: usize = $bytes;
+            #[inline(always)]
+            unsafe fn decode<V: Vector>(from: *const u8) -> V::Block {
+                // SAFETY: the caller's promise.
+                unsafe { V::$decode(from) }
+            }
+        }
+    )*};
+}
+
+stored!(F32 128 f32_block, F16 64 f16_block, Bf16 64 bf16_block, Q8_0 34 q8_0_block, Q4_1 20 q4_1_block);
+
+/// Some rows of weights, some tokens, and where the products go: pointers since a task writes columns of a shared matrix.
+#[derive(Clone, Copy)]
+struct Work {
+    /// First byte of the first row.
+    weights: *const u8,
     row_bytes: usize,
-    first_row: usize,
-    xs: &[f32],
+    rows: usize,
     cols: usize,
-    out: Columns,
-) {
-    let tokens = xs.len() / cols;
-    let x = |t: usize| &xs[t * cols..(t + 1) * cols];
-    for (number, row) in bytes.chunks_exact(row_bytes).enumerate() {
-        let column = first_row + number;
-        let mut t = 0;
-        while t < tokens {
-            let n = (tokens - t).min(MAX_TOGETHER);
-            let mut values = [0.0f32; MAX_TOGETHER];
-            match n {
-                1 => values[..1].copy_from_slice(&dot_row::<S, FMA, 1>(row, [x(t)])),
-                2 => values[..2].copy_from_slice(&dot_row::<S, FMA, 2>(row, [x(t), x(t + 1)])),
-                3 => values[..3].copy_from_slice(&dot_row::<S, FMA, 3>(row, [x(t), x(t + 1), x(t + 2)])),
-                _ => values = dot_row::<S, FMA, 4>(row, [x(t), x(t + 1), x(t + 2), x(t + 3)]),
-            }
-            for (i, &value) in values[..n].iter().enumerate() {
-                // SAFETY: this call owns the columns of its rows.
-                unsafe { out.write(t + i, column, value) };
-            }
-            t += n;
-        }
-    }
+    /// `[tokens, cols]`.
+    xs: *const f32,
+    tokens: usize,
+    /// Column of the first row in the first token's row.
+    out: *mut f32,
+    /// Distance of two tokens in `out`.
+    stride: usize,
 }
 
+/// `R` rows by `T` tokens, weights decoded in registers.
 #[inline(always)]
-fn rows_of<const FMA: bool>(matrix: &Matrix, rows: std::ops::Range<usize>, xs: &[f32], out: Columns) {
-    let (first, cols, row_bytes) = (rows.start, matrix.cols, matrix.row_bytes());
-    let bytes = matrix.encoded_rows(rows);
-    match matrix.format {
-        WeightFormat::F32 => rows_with::<F32, FMA>(bytes, row_bytes, first, xs, cols, out),
-        WeightFormat::F16 => rows_with::<F16, FMA>(bytes, row_bytes, first, xs, cols, out),
-        WeightFormat::BF16 => rows_with::<Bf16, FMA>(bytes, row_bytes, first, xs, cols, out),
-        WeightFormat::Q8_0 => rows_with::<Q8_0, FMA>(bytes, row_bytes, first, xs, cols, out),
-        WeightFormat::Q4_1 => rows_with::<Q4_1, FMA>(bytes, row_bytes, first, xs, cols, out),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn rows_of_avx2(matrix: &Matrix, rows: std::ops::Range<usize>, xs: &[f32], out: Columns) {
-    rows_of::<true>(matrix, rows, xs, out);
-}
-
-/// `out[t, r] = sum_c W[r, c] * xs[t, c]` for the rows `r` in `rows`. `xs`: `[tokens, cols]`; `cols` a multiple of 32.
-///
-/// # Safety
-/// No other thread may write these columns of `out` at the same time.
-pub unsafe fn dot_rows(matrix: &Matrix, rows: std::ops::Range<usize>, xs: &[f32], out: Columns) {
-    debug_assert!(matrix.cols.is_multiple_of(BLOCK) && xs.len().is_multiple_of(matrix.cols));
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the features were just found.
-        return unsafe { rows_of_avx2(matrix, rows, xs, out) };
-    }
-    rows_of::<false>(matrix, rows, xs, out);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn matrix(format: WeightFormat, rows: usize, cols: usize) -> Matrix {
-        let mut state = 12_345u32;
-        let mut byte = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let bytes = rows * cols / format.block() * format.block_bytes();
-        let mut raw: Vec<u8> = (0..bytes).map(|_| byte()).collect();
-        // Scales and 16-bit values get exponents near one, so that no product overflows.
-        match format {
-            WeightFormat::F32 => raw.chunks_exact_mut(4).for_each(|b| b[3] = 0x3E | (b[3] & 0x80)),
-            WeightFormat::F16 => raw.chunks_exact_mut(2).for_each(|b| b[1] = 0x30 | (b[1] & 0x83)),
-            WeightFormat::BF16 => raw.chunks_exact_mut(2).for_each(|b| b[1] = 0x3E | (b[1] & 0x80)),
-            WeightFormat::Q8_0 => raw.chunks_exact_mut(34).for_each(|b| b[1] = 0x24),
-            WeightFormat::Q4_1 => raw.chunks_exact_mut(20).for_each(|b| (b[1], b[3]) = (0x2C, 0xB0)),
-        }
-        Matrix::from_bytes(rows, cols, format, raw).expect("whole blocks")
-    }
-
-    #[test]
-    fn every_format_meets_the_f64_dot_product_of_its_dequantised_rows() {
-        for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16, WeightFormat::Q8_0, WeightFormat::Q4_1]
-        {
-            let (rows, cols, tokens) = (5, 96, 7);
-            let m = matrix(format, rows, cols);
-            let xs: Vec<f32> = (0..tokens * cols).map(|i| ((i * 31 % 67) as f32 - 33.0) / 20.0).collect();
-            let mut out = vec![0.0f32; tokens * rows];
-            // SAFETY: one thread.
-            unsafe { dot_rows(&m, 0..rows, &xs, Columns::new(&mut out, rows)) };
-            let mut w = vec![0.0f32; rows * cols];
-            m.dequantise_rows(0..rows, &mut w);
-            for t in 0..tokens {
-                for r in 0..rows {
-                    let pairs = || (0..cols).map(|c| f64::from(w[r * cols + c]) * f64::from(xs[t * cols + c]));
-                    let (want, size): (f64, f64) = (pairs().sum(), pairs().map(f64::abs).sum());
-                    let got = f64::from(out[t * rows + r]);
-                    assert!((got - want).abs() <= 1e-6 * size, "{} [{t},{r}]: {got} against {want}", format.name());
+unsafe fn fused<V: Vector, S: Stored, const R: usize, const T: usize>(w: Work) {
+    // SAFETY: `rows`, `cols` and `tokens` of the caller are at least R, whole blocks, and T.
+    unsafe {
+        let mut sums = [[V::zeros(); T]; R];
+        for block in 0..w.cols / BLOCK {
+            let x = w.xs.add(block * BLOCK);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let weights = S::decode::<V>(w.weights.add(r * w.row_bytes + block * S::BYTES));
+                for half in 0..BLOCK / LANES {
+                    for part in 0..V::PARTS {
+                        let i = half * V::PARTS + part;
+                        for (t, sum) in sums.iter_mut().enumerate() {
+                            let x = V::load(x.add(t * w.cols + i * V::WIDTH));
+                            sum[part] = weights[i].mul_add(x, sum[part]);
+                        }
+                    }
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_token_has_the_same_bits_alone_and_in_a_batch() {
-        let m = matrix(WeightFormat::Q4_1, 9, 192);
-        let xs: Vec<f32> = (0..6 * 192).map(|i| (i as f32 * 0.37).sin()).collect();
-        let mut together = vec![0.0f32; 6 * 9];
-        // SAFETY: one thread.
-        unsafe { dot_rows(&m, 0..9, &xs, Columns::new(&mut together, 9)) };
-        for t in 0..6 {
-            let mut alone = vec![0.0f32; 9];
-            // SAFETY: one thread.
-            unsafe { dot_rows(&m, 0..9, &xs[t * 192..(t + 1) * 192], Columns::new(&mut alone, 9)) };
-            assert_eq!(alone, together[t * 9..(t + 1) * 9]);
-        }
-    }
-
-    #[test]
-    fn every_finite_half_converts_exactly() {
-        for bits in 0..=u16::MAX {
-            let want = half::f16::from_bits(bits);
-            if want.is_finite() {
-                assert_eq!(half_to_f32(bits).to_bits(), want.to_f32().to_bits(), "{bits:#06x}");
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (t, sum) in sums.into_iter().enumerate() {
+                *w.out.add(t * w.stride + r) = V::fold(sum);
             }
         }
     }
+}
+
+#[inline(always)]
+unsafe fn fused_rows<V: Vector, S: Stored, const R: usize, const T: usize>(mut w: Work) {
+    // SAFETY: advances inside the caller's rows.
+    unsafe {
+        while w.rows >= R {
+            fused::<V, S, R, T>(w);
+            w.weights = w.weights.add(R * w.row_bytes);
+            w.out = w.out.add(R);
+            w.rows -= R;
+        }
+        while w.rows > 0 {
+            fused::<V, S, 1, T>(w);
+            w.weights = w.weights.add(w.row_bytes);
+            w.out = w.out.add(1);
+            w.rows -= 1;
+        }
+    }
+}
+
+/// Register tiles: as many sums as registers hold beside the decoded weights.
+#[inline(always)]
+unsafe fn fused_tokens<V: Vector, S: Stored>(w: Work) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (w.tokens, V::MANY) {
+            (1, _) => fused_rows::<V, S, 4, 1>(w),
+            (2, false) => fused_rows::<V, S, 2, 2>(w),
+            (2, true) => fused_rows::<V, S, 4, 2>(w),
+            (3, false) => fused_rows::<V, S, 1, 3>(w),
+            (3, true) => fused_rows::<V, S, 4, 3>(w),
+            (_, false) => fused_rows::<V, S, 1, 4>(w),
+            (_, true) => fused_rows::<V, S, 4, 4>(w),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fused_body<V: Vector>(format: WeightFormat, w: Work) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match format {
+            WeightFormat::F32 => fused_tokens::<V, F32>(w),
+            WeightFormat::F16 => fused_tokens::<V, F16>(w),
+            WeightFormat::BF16 => fused_tokens::<V, Bf16>(w),
+            WeightFormat::Q8_0 => fused_tokens::<V, Q8_0>(w),
+            WeightFormat::Q4_1 => fused_tokens::<V, Q4_1>(w),
+        }
+    }
+}
+
+by_isa! {
+    /// # Safety
+    /// `w` describes readable weights of `format` and activations, and columns of `out` that no other thread touches; 1 to 4 tokens.
+    unsafe fn fused_by_isa(format: WeightFormat, w: Work) = fused_body
+}
+
+#[inline(always)]
+unsafe fn decode_blocks<V: Vector, S: Stored>(from: *const u8, blocks: usize, to: *mut f32) {
+    // SAFETY: whole blocks on both sides, as the caller vouches.
+    unsafe {
+        for block in 0..blocks {
+            let weights = S::decode::<V>(from.add(block * S::BYTES));
+            for i in 0..BLOCK / V::WIDTH {
+                weights[i].store(to.add(block * BLOCK + i * V::WIDTH));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn decode_body<V: Vector>(format: WeightFormat, from: *const u8, blocks: usize, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match format {
+            WeightFormat::F32 => decode_blocks::<V, F32>(from, blocks, to),
+            WeightFormat::F16 => decode_blocks::<V, F16>(from, blocks, to),
+            WeightFormat::BF16 => decode_blocks::<V, Bf16>(from, blocks, to),
+            WeightFormat::Q8_0 => decode_blocks::<V, Q8_0>(from, blocks, to),
+            WeightFormat::Q4_1 => decode_blocks::<V, Q4_1>(from, blocks, to),
+        }
+    }
+}
+
+by_isa! {
+    /// # Safety
+    /// `blocks` blocks of 32 weights are readable at `from` and as many floats writable at `to`.
+    unsafe fn decode_by_isa(format: WeightFormat, from: *const u8, blocks: usize, to: *mut f32) = decode_body
+}
+
+/// `R` rows of f32 weights by `T` tokens.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // register tiles are plain indices; iterators over three arrays at once would hide them
+unsafe fn tile<V: Vector, const R: usize, const T: usize>(w: Work) {
+    // SAFETY: `rows` and `tokens` of the caller are at least R and T, `cols` a multiple of 16.
+    unsafe {
+        let weights = w.weights.cast::<f32>();
+        let mut sums = [[V::zeros(); T]; R];
+        let mut at = 0;
+        while at < w.cols {
+            for part in 0..V::PARTS {
+                let from = at + part * V::WIDTH;
+                let mut row = [V::splat(0.0); R];
+                for (r, row) in row.iter_mut().enumerate() {
+                    *row = V::load(weights.add(r * w.cols + from));
+                }
+                for t in 0..T {
+                    let x = V::load(w.xs.add(t * w.cols + from));
+                    for r in 0..R {
+                        sums[r][t][part] = row[r].mul_add(x, sums[r][t][part]);
+                    }
+                }
+            }
+            at += LANES;
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (t, sum) in sums.into_iter().enumerate() {
+                *w.out.add(t * w.stride + r) = V::fold(sum);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn tile_rows<V: Vector, const R: usize, const T: usize>(mut w: Work) {
+    // SAFETY: advances inside the caller's rows.
+    unsafe {
+        while w.rows >= R {
+            tile::<V, R, T>(w);
+            w.weights = w.weights.add(R * w.row_bytes);
+            w.out = w.out.add(R);
+            w.rows -= R;
+        }
+        while w.rows > 0 {
+            tile::<V, 1, T>(w);
+            w.weights = w.weights.add(w.row_bytes);
+            w.out = w.out.add(1);
+            w.rows -= 1;
+        }
+    }
+}
+
+/// All tokens against a tile of f32 rows: tokens in groups that stay in L1 while the tile passes by from L2.
+#[inline(always)]
+unsafe fn tile_body<V: Vector>(mut w: Work) {
+    // SAFETY: advances inside the caller's tokens.
+    unsafe {
+        while w.tokens > 0 {
+            let group = w.tokens.min(if V::MANY { 6 } else { 3 });
+            match (group, V::MANY) {
+                (1, false) => tile_rows::<V, 4, 1>(w),
+                (2, false) => tile_rows::<V, 2, 2>(w),
+                (_, false) => tile_rows::<V, 2, 3>(w),
+                (1, true) => tile_rows::<V, 4, 1>(w),
+                (2, true) => tile_rows::<V, 4, 2>(w),
+                (3, true) => tile_rows::<V, 4, 3>(w),
+                (4, true) => tile_rows::<V, 4, 4>(w),
+                (5, true) => tile_rows::<V, 4, 5>(w),
+                (_, true) => tile_rows::<V, 4, 6>(w),
+            }
+            w.xs = w.xs.add(group * w.cols);
+            w.out = w.out.add(group * w.stride);
+            w.tokens -= group;
+        }
+    }
+}
+
+by_isa! {
+    /// # Safety
+    /// `w` describes readable f32 weights and activations, and columns of `out` that no other thread touches.
+    unsafe fn tile_by_isa(w: Work) = tile_body
+}
+
+/// `out[t, r] = sum_c W[r, c] * xs[t, c]` for the rows `r` in `rows` and every token. `xs`: `[tokens, cols]`, `out`: `[tokens, W.rows]`.
+///
+/// `scratch` holds `rows.len() * cols` floats when there are more than [`FUSED_TOKENS`] tokens. Panics when sizes do not fit or
+/// `cols` is no multiple of 32.
+///
+/// # Safety
+/// No other thread reads or writes these columns of `out` at the same time.
+pub unsafe fn dot_rows(
+    isa: Isa,
+    matrix: &Matrix,
+    rows: std::ops::Range<usize>,
+    xs: &[f32],
+    scratch: &mut [f32],
+    out: &Disjoint<'_, f32>,
+) {
+    let (cols, n) = (matrix.cols, rows.len());
+    let tokens = xs.len() / cols;
+    assert!(cols.is_multiple_of(BLOCK) && xs.len() == tokens * cols, "{} columns, {} values", cols, xs.len());
+    if tokens == 0 || n == 0 {
+        return;
+    }
+    let bytes = matrix.encoded_rows(rows.clone());
+    let mut work = Work {
+        weights: bytes.as_ptr(),
+        row_bytes: matrix.row_bytes(),
+        rows: n,
+        cols,
+        xs: xs.as_ptr(),
+        tokens,
+        out: out.pointer(rows.start, (tokens - 1) * matrix.rows + rows.end),
+        stride: matrix.rows,
+    };
+    if tokens <= FUSED_TOKENS {
+        // SAFETY: sizes were checked above; the columns are the caller's.
+        return unsafe { fused_by_isa(isa, matrix.format, work) };
+    }
+    match matrix.as_f32() {
+        Some(values) => work.weights = values[rows.start * cols..rows.end * cols].as_ptr().cast(),
+        None => {
+            let scratch = &mut scratch[..n * cols];
+            // SAFETY: `bytes` holds `n * cols / 32` blocks of the format, and scratch as many floats.
+            unsafe { decode_by_isa(isa, matrix.format, bytes.as_ptr(), n * cols / BLOCK, scratch.as_mut_ptr()) };
+            work.weights = scratch.as_ptr().cast();
+        }
+    }
+    work.row_bytes = cols * size_of::<f32>();
+    // SAFETY: as above, with f32 rows.
+    unsafe { tile_by_isa(isa, work) };
 }

@@ -55,6 +55,11 @@ impl RopeTable {
         Self { half, cos_sin }
     }
 
+    /// Bytes of a table.
+    pub fn bytes(positions: usize, head_dim: usize) -> usize {
+        positions * (head_dim / 2) * size_of::<(f32, f32)>()
+    }
+
     /// Turns one head at `position` in place. `head`: `[head_dim]`.
     ///
     /// `Interleaved` turns `(2j, 2j+1)`, `Halves` turns `(j, j + head_dim/2)`.
@@ -83,26 +88,28 @@ pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.3, 88.3);
     // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
     const ROUND: f32 = 12_582_912.0;
-    let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let rounded = x * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
     let r = x - n * 0.693_359_4 + n * 2.121_944_4e-4;
     let mut p = 1.987_569_1e-4;
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         p = p * r + c;
     }
     let y = p * r * r + r + 1.0;
-    y * f32::from_bits(((n as i32 + 127) as u32) << 23)
+    // The low bits of `rounded` are n itself: a cast would saturate, which is slow in vectors.
+    y * f32::from_bits(rounded.to_bits().wrapping_add(127) << 23)
 }
 
 #[inline(always)]
-fn swiglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, &g), &u) in out.iter_mut().zip(gate).zip(up) {
-        *out = g / (1.0 + exp(-g)) * u;
+fn swiglu_body(gate: &mut [f32], up: &[f32]) {
+    for (g, &u) in gate.iter_mut().zip(up) {
+        *g = *g / (1.0 + exp(-*g)) * u;
     }
 }
 
 simd_dispatch! {
-    /// SwiGLU: `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All `[n]`. Source: Shazeer 2020, arXiv:2002.05202.
-    pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) = swiglu_body
+    /// SwiGLU: `gate = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. Both `[n]`. Source: Shazeer 2020, arXiv:2002.05202.
+    pub fn swiglu(gate: &mut [f32], up: &[f32]) = swiglu_body
 }
 
 #[inline(always)]
@@ -118,17 +125,26 @@ simd_dispatch! {
 }
 
 #[inline(always)]
-fn softmax_body(scores: &mut [f32], scale: f32) -> f32 {
+fn maximum_body(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = scores.as_chunks::<LANES>();
+    let (chunks, rest) = values.as_chunks::<LANES>();
     for chunk in chunks {
         for (lane, &v) in lanes.iter_mut().zip(chunk) {
-            *lane = lane.max(v);
+            *lane = if v > *lane { v } else { *lane };
         }
     }
-    let max = lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
+}
+
+simd_dispatch! {
+    /// The largest of `values`, NaN left out; minus infinity when there is none.
+    pub fn maximum(values: &[f32]) -> f32 = maximum_body
+}
+
+#[inline(always)]
+fn exponentials_body(values: &mut [f32], max: f32, scale: f32) -> f32 {
     let mut sums = [0.0f32; LANES];
-    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    let (chunks, rest) = values.as_chunks_mut::<LANES>();
     for chunk in chunks {
         for (sum, v) in sums.iter_mut().zip(chunk) {
             *v = exp((*v - max) * scale);
@@ -144,8 +160,14 @@ fn softmax_body(scores: &mut [f32], scale: f32) -> f32 {
 }
 
 simd_dispatch! {
-    /// Turns scores `[n]` into `e^(scale (s - max s))` in place and returns their sum; the caller divides. `n >= 1`, `scale > 0`.
-    pub fn softmax_unnormalised(scores: &mut [f32], scale: f32) -> f32 = softmax_body
+    /// `v = e^(scale (v - max))` in place, `[n]`; returns their sum over 8 lanes.
+    pub fn exponentials(values: &mut [f32], max: f32, scale: f32) -> f32 = exponentials_body
+}
+
+/// Turns scores `[n]` into `e^(scale (s - max s))` in place and returns their sum; the caller divides. `n >= 1`, `scale > 0`.
+pub fn softmax_unnormalised(scores: &mut [f32], scale: f32) -> f32 {
+    let max = maximum(scores);
+    exponentials(scores, max, scale)
 }
 
 #[cfg(test)]
@@ -207,8 +229,8 @@ mod tests {
     fn swiglu_meets_f64() {
         let g: Vec<f32> = (-40..40).map(|i| i as f32 / 4.0).collect();
         let u = vec![1.5f32; 80];
-        let mut out = vec![0.0; 80];
-        swiglu(&g, &u, &mut out);
+        let mut out = g.clone();
+        swiglu(&mut out, &u);
         for (o, &g) in out.iter().zip(&g) {
             let want = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * 1.5;
             assert!((f64::from(*o) - want).abs() < 1e-6 * want.abs().max(1e-3), "{g}: {o} against {want}");

@@ -1,8 +1,9 @@
-//! Matrix products of a step, spread over the worker pool.
-use super::dot::{Columns, MAX_TOGETHER, dot_rows};
+//! Matrix products of a step, spread over the worker pool by rows of weights.
+use super::buffer::{Buffer, Disjoint};
+use super::dot::{FUSED_TOKENS, dot_rows};
+use super::isa::Isa;
 use crate::engine::weights::Matrix;
-use crate::engine::worker_pool::WorkerPool;
-use std::cell::UnsafeCell;
+use crate::engine::worker_pool::{PerThread, WorkerPool};
 
 /// One product `out = xs @ W^T`: `W` `[rows, cols]`, `xs` `[tokens, cols]`, `out` `[tokens, rows]`, all row-major.
 pub struct Product<'a> {
@@ -12,114 +13,74 @@ pub struct Product<'a> {
     pub out: &'a mut [f32],
 }
 
-/// Rows of weights dequantised at once in prefill: large enough that packing the activations again for every tile is a small part
-/// (measured: 64 rows cost 25 % over 288), small enough that a tile of 1,536 columns stays in the L2/L3 cache.
-const TILE_ROWS: usize = 288;
+/// Most products of the same activations at once: queries, keys and values.
+const MAX_PRODUCTS: usize = 3;
 
-/// Scratch of every thread: one dequantised tile.
-pub struct Tiles {
-    threads: Vec<UnsafeCell<Vec<f32>>>,
+/// Bytes of a decoded tile: it stays in L2 while every token passes by.
+const TILE_BYTES: usize = 192 << 10;
+
+/// Rows of a tile of `cols` columns: a multiple of 4, the register tile.
+fn tile_rows(cols: usize) -> usize {
+    (TILE_BYTES / (cols * size_of::<f32>()) / 4 * 4).clamp(4, 64)
 }
 
-// SAFETY: each thread of a pool uses the entry of its own number.
-unsafe impl Sync for Tiles {}
+/// Scratch of every thread: one decoded tile.
+pub struct Tiles(PerThread<Buffer<f32>>);
 
 impl Tiles {
-    /// Room for tiles of `max_cols` columns on `threads` threads.
+    /// Room for tiles of up to `max_cols` columns on `threads` threads.
     pub fn new(threads: usize, max_cols: usize) -> Self {
-        Self { threads: (0..threads).map(|_| UnsafeCell::new(vec![0.0; TILE_ROWS * max_cols])).collect() }
+        Self(PerThread::new(threads, || Buffer::zeroed(Self::floats(max_cols))))
     }
 
     /// Bytes held.
     pub fn bytes(threads: usize, max_cols: usize) -> usize {
-        threads * TILE_ROWS * max_cols * size_of::<f32>()
+        threads * Buffer::<f32>::bytes(Self::floats(max_cols))
+    }
+
+    fn floats(max_cols: usize) -> usize {
+        (TILE_BYTES / size_of::<f32>()).max(4 * max_cols)
     }
 }
 
-struct Task {
-    product: usize,
-    rows: std::ops::Range<usize>,
+struct Part<'a> {
+    matrix: &'a Matrix,
+    out: Disjoint<'a, f32>,
+    /// Tasks up to and with this product.
+    tasks_end: usize,
 }
 
-fn split(products: &[Product<'_>], rows_each: impl Fn(&Matrix) -> usize) -> Vec<Task> {
-    let mut tasks = Vec::new();
-    for (product, p) in products.iter().enumerate() {
-        let each = rows_each(p.matrix).max(1);
-        let mut start = 0;
-        while start < p.matrix.rows {
-            let end = (start + each).min(p.matrix.rows);
-            tasks.push(Task { product, rows: start..end });
-            start = end;
-        }
-    }
-    tasks
-}
-
-/// The decode form: few tokens, weights decoded in registers and read once for every [`MAX_TOGETHER`] tokens.
+/// Computes up to three products of the same activations in one parallel region.
 ///
-/// Every `out[t, r]` is one fixed sum, whatever the batch and the number of threads.
-pub fn linear_decode(pool: &mut WorkerPool, xs: &[f32], products: &mut [Product<'_>]) {
-    let tokens = products.first().map_or(0, |p| xs.len() / p.matrix.cols);
+/// Every `out[t, r]` has bits that depend on row `r` and token `t` alone ([`dot`](super::dot)). Allocates nothing.
+pub fn linear(pool: &mut WorkerPool, isa: Isa, tiles: &Tiles, xs: &[f32], products: &mut [Product<'_>]) {
+    assert!(products.len() <= MAX_PRODUCTS, "{} products", products.len());
+    let Some(cols) = products.first().map(|p| p.matrix.cols) else { return };
     let total: usize = products.iter().map(|p| p.matrix.rows).sum();
-    // About four tasks a thread: enough to even out, few enough that taking one costs nothing beside it.
-    let each = total.div_ceil(pool.threads() * 4).max(8);
-    let tasks = split(products, |_| each);
-    let columns: Vec<(&Matrix, Columns)> = products
-        .iter_mut()
-        .map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows)))
-        .collect();
-    pool.run(tasks.len(), &|task, _| {
-        let Task { product, rows } = &tasks[task];
-        let (matrix, out) = columns[*product];
-        // SAFETY: tasks hold disjoint rows.
-        unsafe { dot_rows(matrix, rows.clone(), xs, out) };
-    });
-}
-
-/// The prefill form: a tile of weights is dequantised once and multiplied with all tokens by an f32 GEMM.
-///
-/// Every `out[t, r]` is one fixed sum over `cols`, whatever the tile, the other tokens and the number of threads.
-pub fn linear_prefill(pool: &mut WorkerPool, tiles: &Tiles, xs: &[f32], products: &mut [Product<'_>]) {
-    let tokens = products.first().map_or(0, |p| xs.len() / p.matrix.cols);
-    let threads = pool.threads();
-    let tasks = split(products, |m| {
-        // The same number of tiles for every thread, none above TILE_ROWS.
-        let rounds = m.rows.div_ceil(threads * TILE_ROWS);
-        m.rows.div_ceil(threads * rounds).next_multiple_of(8).min(TILE_ROWS)
-    });
-    let columns: Vec<(&Matrix, Columns)> = products
-        .iter_mut()
-        .map(|p| (p.matrix, Columns::new(&mut p.out[..tokens * p.matrix.rows], p.matrix.rows)))
-        .collect();
-    pool.run(tasks.len(), &|task, thread| {
-        let Task { product, rows } = &tasks[task];
-        let (matrix, out) = columns[*product];
-        let (n, k) = (rows.len(), matrix.cols);
-        // SAFETY: this thread's own scratch.
-        let tile = unsafe { &mut *tiles.threads[thread].get() };
-        let tile = &mut tile[..n * k];
-        matrix.dequantise_rows(rows.clone(), tile);
-        // SAFETY: xs is [tokens, k], tile [n, k] read as its transpose, and the columns of these rows are this task's alone.
-        unsafe {
-            matrixmultiply::sgemm(
-                tokens,
-                k,
-                n,
-                1.0,
-                xs.as_ptr(),
-                k as isize,
-                1,
-                tile.as_ptr(),
-                1,
-                k as isize,
-                0.0,
-                out.at(rows.start),
-                out.stride() as isize,
-                1,
-            );
+    let each = if xs.len() / cols > FUSED_TOKENS {
+        tile_rows(cols)
+    } else {
+        // About four tasks a thread even out a late one; taking one costs nothing beside its rows.
+        total.div_ceil(pool.threads() * 4).next_multiple_of(4).max(8)
+    };
+    let mut tasks = 0;
+    let mut parts: [Option<Part<'_>>; MAX_PRODUCTS] = [const { None }; MAX_PRODUCTS];
+    for (part, product) in parts.iter_mut().zip(products) {
+        assert_eq!(product.matrix.cols, cols, "products of the same activations have the same columns");
+        tasks += product.matrix.rows.div_ceil(each);
+        *part = Some(Part { matrix: product.matrix, out: Disjoint::new(product.out), tasks_end: tasks });
+    }
+    pool.run(tasks, &|task, thread| {
+        let mut before = 0;
+        for part in parts.iter().flatten() {
+            if task < part.tasks_end {
+                let start = (task - before) * each;
+                let rows = start..(start + each).min(part.matrix.rows);
+                // SAFETY: this thread's own scratch; tasks hold disjoint rows of disjoint products.
+                unsafe { dot_rows(isa, part.matrix, rows, xs, tiles.0.get(thread), &part.out) };
+                return;
+            }
+            before = part.tasks_end;
         }
     });
 }
-
-/// Tokens up to which the decode form is used for a group of sequences; it is always used for decode, never for prefill.
-pub const DECODE_GROUP: usize = MAX_TOGETHER;
