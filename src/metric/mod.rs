@@ -1,13 +1,22 @@
 //! Numbers: one plain function a row metric; sums, intervals, VALID rules and the summary a report prints.
-mod aggregate;
+//!
+//! Metrics are functions of rows, and every table of a summary is small: nothing here needs a data frame.
 mod cell;
+mod cell_rows;
 mod compare;
+mod decode_window;
+mod differences;
 mod names;
 pub mod row;
-mod run;
+#[cfg(test)]
+mod samples;
+mod summarise;
 pub mod summary;
+mod timeline;
 mod validity;
+mod warnings;
 
-pub use aggregate::{Throughput, decode_throughput};
+pub use decode_window::{NoRate, Throughput, decode_throughput};
 pub use names::METRICS;
-pub use run::summarise;
+pub use summarise::summarise;
+pub use timeline::{Held, InFlight, concurrency_held, in_flight, run_throughput};

@@ -40,7 +40,9 @@ fn logits(llama: &mut Llama, tokens: &[u32], chunk: usize, decoded: usize) -> Ve
 #[test]
 fn logits_have_the_same_bits_at_any_thread_count_chunk_and_split_into_prefill_and_decode() {
     let tokens = prompt(150, 1);
-    for (format, kv) in [(WeightFormat::Q4_1, KvDtype::F32), (WeightFormat::BF16, KvDtype::Bf16), (WeightFormat::F32, KvDtype::F32)] {
+    for (format, kv) in
+        [(WeightFormat::Q4_1, KvDtype::F32), (WeightFormat::BF16, KvDtype::Bf16), (WeightFormat::F32, KvDtype::F32)]
+    {
         let model = tiny(format);
         for isa in Isa::available() {
             let want = logits(&mut llama(&model, 1, kv, isa), &tokens, 256, 0);
@@ -48,7 +50,11 @@ fn logits_have_the_same_bits_at_any_thread_count_chunk_and_split_into_prefill_an
                 let mut llama = llama(&model, threads, kv, isa);
                 for (chunk, decoded) in [(256, 0), (1, 0), (7, 0), (16, 0), (64, 3), (149, 1), (100, 50)] {
                     let got = logits(&mut llama, &tokens, chunk, decoded);
-                    assert!(got == want, "{format:?} {} {threads} threads, chunk {chunk}, {decoded} decoded", isa.name());
+                    assert!(
+                        got == want,
+                        "{format:?} {} {threads} threads, chunk {chunk}, {decoded} decoded",
+                        isa.name()
+                    );
                 }
             }
         }
@@ -131,9 +137,8 @@ fn naive(model: &ModelFile, tokens: &[u32]) -> Vec<Vec<f64>> {
             let mut attended = Vec::new();
             for (head, q) in q.chunks_exact(s.head_dim).enumerate() {
                 let at = head / (s.heads / s.kv_heads) * s.head_dim;
-                let score = |k: &[f64]| {
-                    q.iter().zip(&k[at..]).map(|(q, k)| q * k).sum::<f64>() / (s.head_dim as f64).sqrt()
-                };
+                let score =
+                    |k: &[f64]| q.iter().zip(&k[at..]).map(|(q, k)| q * k).sum::<f64>() / (s.head_dim as f64).sqrt();
                 let weights: Vec<f64> = cache.iter().map(|(k, _)| score(k).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 for d in 0..s.head_dim {
@@ -216,7 +221,11 @@ fn generated_tokens_are_the_same_at_1_2_and_8_threads_alone_and_in_company_under
                     prefill_chunk,
                     ..base.clone()
                 };
-                assert_eq!(run(&model, config, sampling, false), want, "{threads} threads, {scheduler:?} {prefill_chunk}");
+                assert_eq!(
+                    run(&model, config, sampling, false),
+                    want,
+                    "{threads} threads, {scheduler:?} {prefill_chunk}"
+                );
             }
         }
         seen.push(want);

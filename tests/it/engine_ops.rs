@@ -64,7 +64,12 @@ fn products_of_every_format_meet_f64_and_have_the_same_bits_for_any_batch_tile_a
                     let mut out = vec![0.0f32; tokens * rows];
                     let mut products = [Product { matrix: &m, out: &mut out }];
                     linear(&mut pool, isa, &tiles, &xs[..tokens * cols], &mut products);
-                    assert_eq!(out, alone[..tokens * rows], "{format:?} {} {tokens} tokens, {threads} threads", isa.name());
+                    assert_eq!(
+                        out,
+                        alone[..tokens * rows],
+                        "{format:?} {} {tokens} tokens, {threads} threads",
+                        isa.name()
+                    );
                 }
             }
         }
@@ -109,8 +114,7 @@ fn three_products_of_the_same_activations_are_each_their_own() {
     }
     let mut together = alone.clone().map(|v| vec![0.0f32; v.len()]);
     let [x, y, z] = &mut together;
-    let mut products =
-        [Product { matrix: &a, out: x }, Product { matrix: &b, out: y }, Product { matrix: &c, out: z }];
+    let mut products = [Product { matrix: &a, out: x }, Product { matrix: &b, out: y }, Product { matrix: &c, out: z }];
     linear(&mut pool, Isa::widest(), &tiles, &xs, &mut products);
     assert_eq!(together, alone);
 }
@@ -256,8 +260,7 @@ fn heads_of_a_group_answer_as_each_would_alone() {
     let q = values(3 * 64, 31);
     let reading = Reading { pool: &cache.pool, table: &cache.table, layer: 1, kv_head: 0 };
     let (mut out, mut scratch) = (vec![0.0f32; 3 * 64], AttentionScratch::new(3, 200));
-    let queries =
-        Queries { q: q.as_ptr(), out: out.as_mut_ptr(), stride: 64, rows: 3, first_sees: 200, each_sees: 0 };
+    let queries = Queries { q: q.as_ptr(), out: out.as_mut_ptr(), stride: 64, rows: 3, first_sees: 200, each_sees: 0 };
     // SAFETY: one thread; both have three rows.
     unsafe { attend(Isa::widest(), reading, queries, &mut scratch) };
     for head in 0..3 {

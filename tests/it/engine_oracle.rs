@@ -131,7 +131,10 @@ fn a_rotation_of_the_wrong_pairs_is_seen_by_the_oracle() {
     let table = llama.kv().reserve(tokens.len()).expect("pages");
     let logits = llama.prefill(Span { tokens: &tokens, first: 0, table: &table }, Logits::Last).to_vec();
     let got = log_probabilities(&logits);
-    let top = &prompt["top"][0];
-    let difference = (got[top[0].as_u64().expect("id") as usize] - top[1].as_f64().expect("number")).abs();
-    assert!(difference > 0.5, "{difference}");
+    let worst = prompt["top"].as_array().expect("ten").iter().fold(0.0f64, |worst, pair| {
+        let id = pair[0].as_u64().expect("id") as usize;
+        worst.max((got[id] - pair[1].as_f64().expect("number")).abs())
+    });
+    println!("with the wrong pairs turned, the largest difference is {worst:.3}");
+    assert!(worst > 0.2, "ten times the tolerance: {worst}");
 }

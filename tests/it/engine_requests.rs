@@ -163,7 +163,10 @@ fn a_panic_in_the_forward_pass_fails_every_request_and_hangs_none() {
 #[test]
 fn an_engine_that_cannot_be_is_refused_before_anything_is_taken() {
     let start = |config| Engine::start(tiny(), config).err().expect("refused");
-    assert!(matches!(start(EngineConfig { max_concurrency: 0, ..config() }), EngineError::Zero { key: "max_concurrency" }));
+    assert!(matches!(
+        start(EngineConfig { max_concurrency: 0, ..config() }),
+        EngineError::Zero { key: "max_concurrency" }
+    ));
     assert!(matches!(start(EngineConfig { kv_capacity_tokens: Some(64), ..config() }), EngineError::KvTooSmall { .. }));
     assert!(matches!(start(EngineConfig { max_context: 1 << 30, ..config() }), EngineError::ContextBeyondModel { .. }));
 }

@@ -1,6 +1,7 @@
 //! Every integration test, in one binary.
 
 mod cli;
+mod end_to_end;
 mod endpoint_client;
 mod endpoint_connect;
 mod endpoint_llama_server;

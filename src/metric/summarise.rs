@@ -3,32 +3,38 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::cell::{self, CellRows};
-use super::compare;
+use super::cell;
+use super::cell_rows::CellRows;
+use super::compare::compare;
+use super::differences;
 use super::summary::{Failure, RowCounts, RunSummary, Verdict};
 use super::validity::{self, Judged};
+use super::warnings::warnings;
 use crate::record::{LoggedRun, Outcome, OutcomeGroup, RequestRecord};
 
 /// Computes the summary of a run. Nothing but the log is read, so a corrected formula repairs every old run.
 pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
     let plan = &run.header.plan;
-    let live = run.live_rows();
-    let rows: BTreeMap<(String, String), CellRows<'_>> = plan
+    let mut grouped: BTreeMap<(&str, &str), Vec<&RequestRecord>> = BTreeMap::new();
+    for row in run.live_rows() {
+        grouped.entry((&row.arm, &row.cell)).or_default().push(row);
+    }
+    let rows: BTreeMap<(&str, &str), CellRows<'_>> = plan
         .arms
         .iter()
         .flat_map(|arm| plan.cells.iter().map(move |cell| (arm.name.as_str(), cell.id.as_str())))
-        .map(|(arm, cell)| ((arm.to_owned(), cell.to_owned()), CellRows::of(&live, arm, cell)))
+        .map(|key| (key, CellRows::of(grouped.get(&key).map_or(&[], Vec::as_slice))))
         .collect();
     let judged: Vec<Judged<'_>> = plan
         .arms
         .iter()
         .flat_map(|arm| plan.cells.iter().map(move |cell| (arm, cell)))
         .filter_map(|(arm, cell)| {
-            let rows = rows.get(&(arm.name.clone(), cell.id.clone()))?;
-            Some(Judged { arm: &arm.name, cell, rows })
+            let rows = rows.get(&(arm.name.as_str(), cell.id.as_str()))?;
+            Some(Judged { arm, cell, rows })
         })
         .collect();
-    let cells: Vec<_> = judged.iter().map(|j| cell::summarise(j.arm, j.cell, j.rows, plan.slo)).collect();
+    let cells: Vec<_> = judged.iter().map(|j| cell::summarise(&j.arm.name, j.cell, j.rows, plan.slo)).collect();
     let counts = cells.iter().fold(RowCounts::default(), |mut sum, cell| {
         sum.issued += cell.rows.issued;
         sum.ok += cell.rows.ok;
@@ -40,7 +46,9 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
     });
     let partial = run.end.is_none();
     let reasons = validity::judge(run, plan, &judged);
+    // A log that lost rows supports nothing, also of what it holds; any other broken rule of an unfinished run may yet be mended.
     let verdict = match (partial, reasons.is_empty()) {
+        _ if validity::rows_lost(run) => Verdict::Invalid,
         (true, _) => Verdict::Partial,
         (false, true) => Verdict::Valid,
         (false, false) => Verdict::Invalid,
@@ -57,12 +65,12 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         synthetic: targets.is_some_and(|t| t.values().any(|facts| facts["synthetic"] == Value::Bool(true))),
         verdict,
         reasons,
-        warnings: validity::warnings(run, &judged),
+        warnings: warnings(run, plan, &judged, &cells),
         rows: counts,
         superseded: run.superseded(),
         provenance: provenance(run),
-        arms: compare::arms(run, plan),
-        comparisons: compare::compare(plan, &|arm, cell| rows.get(&(arm.to_owned(), cell.to_owned()))),
+        arms: differences::arms(run, plan),
+        comparisons: compare(run, plan, &rows),
         failures: failures(&judged),
         cells,
     }
@@ -104,7 +112,7 @@ fn failures(judged: &[Judged<'_>]) -> Vec<Failure> {
             by.entry(row.outcome).or_default().push(row);
         }
         failures.extend(by.into_iter().map(|(outcome, rows)| Failure {
-            arm: j.arm.to_owned(),
+            arm: j.arm.name.clone(),
             cell: j.cell.id.clone(),
             outcome,
             count: rows.len(),
