@@ -38,10 +38,22 @@ fn product(bencher: Bencher<'_, '_>, isa: Isa, format: WeightFormat, rows: usize
     });
 }
 
-/// One token, 24,576 rows: beyond the caches of most machines, so bytes a second stand beside the read roof.
+/// The same without AVX-512, where the CPU has both.
+#[divan::bench(args = WeightFormat::ALL)]
+fn gemv_avx2(bencher: Bencher<'_, '_>, format: WeightFormat) {
+    product(bencher, Isa::available().into_iter().nth(1).unwrap_or(Isa::PORTABLE), format, 16 * ROWS, 1);
+}
+
+/// One token, 24,576 rows: within the last cache of a server.
 #[divan::bench(args = WeightFormat::ALL)]
 fn gemv(bencher: Bencher<'_, '_>, format: WeightFormat) {
     product(bencher, Isa::widest(), format, 16 * ROWS, 1);
+}
+
+/// One token, 245,760 rows: from memory, so bytes a second stand beside the read roof.
+#[divan::bench(args = [WeightFormat::Q8_0, WeightFormat::Q4_1])]
+fn gemv_from_memory(bencher: Bencher<'_, '_>, format: WeightFormat) {
+    product(bencher, Isa::widest(), format, 160 * ROWS, 1);
 }
 
 /// One token without vector instructions.

@@ -16,6 +16,13 @@ use crate::engine::weights::{Matrix, WeightFormat};
 /// Tokens up to which weights are decoded in registers.
 pub const FUSED_TOKENS: usize = 4;
 
+/// Bytes that are asked for before they are used. Rows are too short for the hardware to find their streams in time: without this a model
+/// that lies in memory was read at a quarter of the roof (measured: 10 of 40 GB/s on one thread of an EPYC 9005).
+const AHEAD: usize = 4096;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// How 32 weights are stored.
 trait Stored {
     const BYTES: usize;
@@ -65,6 +72,11 @@ unsafe fn fused<V: Vector, S: Stored, const R: usize, const T: usize>(w: Work) {
         let mut sums = [[V::zeros(); T]; R];
         for block in 0..w.cols / BLOCK {
             let x = w.xs.add(block * BLOCK);
+            // R rows lie one after the other; this walks the bytes after them at the pace at which these are used.
+            let ahead = w.weights.wrapping_add(block * R * S::BYTES + AHEAD);
+            for line in 0..(R * S::BYTES).div_ceil(LINE) {
+                V::prefetch(ahead.wrapping_add(line * LINE));
+            }
             for (r, sums) in sums.iter_mut().enumerate() {
                 let weights = S::decode::<V>(w.weights.add(r * w.row_bytes + block * S::BYTES));
                 for half in 0..BLOCK / LANES {
@@ -111,7 +123,8 @@ unsafe fn fused_tokens<V: Vector, S: Stored>(w: Work) {
     // SAFETY: the caller's promise.
     unsafe {
         match (w.tokens, V::MANY) {
-            (1, _) => fused_rows::<V, S, 4, 1>(w),
+            (1, false) => fused_rows::<V, S, 2, 1>(w),
+            (1, true) => fused_rows::<V, S, 4, 1>(w),
             (2, false) => fused_rows::<V, S, 2, 2>(w),
             (2, true) => fused_rows::<V, S, 4, 2>(w),
             (3, false) => fused_rows::<V, S, 1, 3>(w),
@@ -147,6 +160,9 @@ unsafe fn decode_blocks<V: Vector, S: Stored>(from: *const u8, blocks: usize, to
     // SAFETY: whole blocks on both sides, as the caller vouches.
     unsafe {
         for block in 0..blocks {
+            for line in 0..S::BYTES.div_ceil(LINE) {
+                V::prefetch(from.wrapping_add(block * S::BYTES + AHEAD + line * LINE));
+            }
             let weights = S::decode::<V>(from.add(block * S::BYTES));
             for i in 0..BLOCK / V::WIDTH {
                 weights[i].store(to.add(block * BLOCK + i * V::WIDTH));

@@ -39,6 +39,9 @@ pub(super) unsafe trait Vector: Copy {
     /// The lanes folded in halves.
     unsafe fn fold(sum: Self::Sum) -> f32;
 
+    /// Asks for a cache line that will be read soon; any address will do.
+    fn prefetch(address: *const u8);
+
     unsafe fn f32_block(from: *const u8) -> Self::Block;
     unsafe fn f16_block(from: *const u8) -> Self::Block;
     unsafe fn bf16_block(from: *const u8) -> Self::Block;
@@ -59,7 +62,7 @@ fn half_to_f32(bits: u16) -> f32 {
 
 impl Portable {
     #[inline(always)]
-    fn block(value: impl Fn(usize) -> f32) -> [Self; 4] {
+    unsafe fn block(value: impl Fn(usize) -> f32) -> [Self; 4] {
         let mut block = [Self([0.0; 8]); 4];
         for (part, register) in block.iter_mut().enumerate() {
             for (lane, v) in register.0.iter_mut().enumerate() {
@@ -70,10 +73,10 @@ impl Portable {
     }
 }
 
+/// Reads one value inside the block that the caller vouches for; only for use in an `unsafe` block.
 macro_rules! read {
     ($from:expr, $at:expr, $ty:ty) => {
-        // SAFETY: inside the block that the caller vouches for.
-        unsafe { $from.add($at).cast::<$ty>().read_unaligned() }
+        $from.add($at).cast::<$ty>().read_unaligned()
     };
 }
 
@@ -133,27 +136,37 @@ unsafe impl Vector for Portable {
         a[0]
     }
     #[inline(always)]
+    fn prefetch(_: *const u8) {}
+    #[inline(always)]
     unsafe fn f32_block(from: *const u8) -> [Self; 4] {
-        Self::block(|i| f32::from_bits(u32::from_le(read!(from, i * 4, u32))))
+        // SAFETY: the block's 128 bytes.
+        unsafe { Self::block(|i| f32::from_bits(u32::from_le(read!(from, i * 4, u32)))) }
     }
     #[inline(always)]
     unsafe fn f16_block(from: *const u8) -> [Self; 4] {
-        Self::block(|i| half_to_f32(u16::from_le(read!(from, i * 2, u16))))
+        // SAFETY: the block's 64 bytes.
+        unsafe { Self::block(|i| half_to_f32(u16::from_le(read!(from, i * 2, u16)))) }
     }
     #[inline(always)]
     unsafe fn bf16_block(from: *const u8) -> [Self; 4] {
-        Self::block(|i| f32::from_bits(u32::from(u16::from_le(read!(from, i * 2, u16))) << 16))
+        // SAFETY: the block's 64 bytes.
+        unsafe { Self::block(|i| f32::from_bits(u32::from(u16::from_le(read!(from, i * 2, u16))) << 16)) }
     }
     #[inline(always)]
     unsafe fn q8_0_block(from: *const u8) -> [Self; 4] {
-        let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
-        Self::block(|i| d * f32::from(read!(from, 2 + i, i8)))
+        // SAFETY: inside the block that the caller vouches for.
+        let d = half_to_f32(u16::from_le(unsafe { read!(from, 0, u16) }));
+        // SAFETY: the block's 34 bytes.
+        unsafe { Self::block(|i| d * f32::from(read!(from, 2 + i, i8))) }
     }
     #[inline(always)]
     unsafe fn q4_1_block(from: *const u8) -> [Self; 4] {
-        let d = half_to_f32(u16::from_le(read!(from, 0, u16)));
-        let m = half_to_f32(u16::from_le(read!(from, 2, u16)));
-        Self::block(|i| d * f32::from((read!(from, 4 + i % 16, u8) >> (i / 16 * 4)) & 15) + m)
+        // SAFETY: inside the block that the caller vouches for.
+        let d = half_to_f32(u16::from_le(unsafe { read!(from, 0, u16) }));
+        // SAFETY: inside the block that the caller vouches for.
+        let m = half_to_f32(u16::from_le(unsafe { read!(from, 2, u16) }));
+        // SAFETY: the block's 20 bytes.
+        unsafe { Self::block(|i| d * f32::from((read!(from, 4 + i % 16, u8) >> (i / 16 * 4)) & 15) + m) }
     }
 }
 

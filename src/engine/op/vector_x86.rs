@@ -32,6 +32,13 @@ unsafe fn two_halves(from: *const u8) -> __m128 {
     unsafe { _mm_cvtph_ps(_mm_cvtsi32_si128(from.cast::<i32>().read_unaligned())) }
 }
 
+/// Eight bytes at `from`, which an extending load takes straight from memory.
+#[inline(always)]
+unsafe fn eight_bytes(from: *const u8) -> __m128i {
+    // SAFETY: eight readable bytes, as the caller vouches.
+    unsafe { _mm_cvtsi64_si128(from.cast::<i64>().read_unaligned()) }
+}
+
 /// One half at `from`, in every lane of four.
 #[inline(always)]
 unsafe fn one_half(from: *const u8) -> __m128 {
@@ -90,6 +97,11 @@ unsafe impl Vector for Avx2 {
         unsafe { fold8(_mm256_add_ps(sum[0].0, sum[1].0)) }
     }
     #[inline(always)]
+    fn prefetch(address: *const u8) {
+        // SAFETY: SSE, which x86-64 always has; a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[inline(always)]
     unsafe fn f32_block(from: *const u8) -> [Self; 4] {
         let p = from.cast::<f32>();
         // SAFETY: 128 bytes; x86 is little endian and loads at any alignment.
@@ -121,14 +133,9 @@ unsafe impl Vector for Avx2 {
         // SAFETY: 34 bytes; AVX2 and F16C.
         unsafe {
             let d = _mm256_broadcastss_ps(one_half(from));
-            let low = from.add(2).cast::<__m128i>().read_unaligned();
-            let high = from.add(18).cast::<__m128i>().read_unaligned();
-            [
-                Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)))),
-                Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(low))))),
-                Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)))),
-                Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(high))))),
-            ]
+            let at =
+                |i: usize| Self(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(from.add(i))))));
+            [at(2), at(10), at(18), at(26)]
         }
     }
     #[inline(always)]
@@ -138,15 +145,15 @@ unsafe impl Vector for Avx2 {
             let dm = two_halves(from);
             let d = _mm256_broadcastss_ps(dm);
             let m = _mm256_broadcastss_ps(_mm_movehdup_ps(dm));
-            let bytes = from.add(4).cast::<__m128i>().read_unaligned();
-            let mask = _mm_set1_epi8(15);
-            let low = _mm_and_si128(bytes, mask);
-            let high = _mm_and_si128(_mm_srli_epi16::<4>(bytes), mask);
+            let mask = _mm256_set1_epi32(15);
+            let (a, b) =
+                (_mm256_cvtepu8_epi32(eight_bytes(from.add(4))), _mm256_cvtepu8_epi32(eight_bytes(from.add(12))));
+            let value = |codes| Self(_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(codes), m));
             [
-                Self(_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low)), m)),
-                Self(_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128::<8>(low))), m)),
-                Self(_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high)), m)),
-                Self(_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128::<8>(high))), m)),
+                value(_mm256_and_si256(a, mask)),
+                value(_mm256_and_si256(b, mask)),
+                value(_mm256_srli_epi32::<4>(a)),
+                value(_mm256_srli_epi32::<4>(b)),
             ]
         }
     }
@@ -205,6 +212,11 @@ unsafe impl Vector for Avx512 {
             let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(v)));
             fold8(_mm256_add_ps(_mm512_castps512_ps256(v), high))
         }
+    }
+    #[inline(always)]
+    fn prefetch(address: *const u8) {
+        // SAFETY: SSE, which x86-64 always has; a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
     #[inline(always)]
     unsafe fn f32_block(from: *const u8) -> [Self; 2] {
