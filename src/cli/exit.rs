@@ -146,6 +146,7 @@ impl Exit for RunError {
             Self::Table(error) => error.exit_code(),
             Self::Report(error) => error.exit_code(),
             Self::Runtime(_) => ExitCode::Internal,
+            Self::Stopped => ExitCode::Interrupted,
             Self::Space { .. } => ExitCode::Storage,
         }
     }

@@ -15,11 +15,14 @@ pub struct PlanArgs {
     /// Override one key of the suite, as `repeats=2`; may be given again (default: none).
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Plan only this arm or workload; may be given again (default: all).
+    #[arg(long, value_name = "ARM_OR_WORKLOAD")]
+    pub only: Vec<String>,
 }
 
 /// Carries out `plan`.
 pub fn plan(args: &PlanArgs, console: &Console) -> CommandResult {
-    let plan = load(&args.suite, &args.set, &[])?;
+    let plan = load(&args.suite, &args.set, &args.only)?;
     show(&plan, console)?;
     Ok(ExitCode::Valid)
 }

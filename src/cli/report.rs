@@ -53,7 +53,7 @@ pub fn report(args: &ReportArgs, console: &Console) -> CommandResult {
     let formats: Vec<String> = args.format.iter().map(|format| format.word().to_owned()).collect();
     let paths = crate::report::write(&summaries, &args.out.join(folder), &formats)?;
     if console.json() {
-        console.print_json(&serde_json::json!({"runs": args.runs, "reports": paths, "exit": 0}))?;
+        console.print_json(&serde_json::json!({"runs": args.runs.iter().map(|run| run.to_string_lossy()).collect::<Vec<_>>(), "reports": paths, "exit": 0}))?;
     } else {
         for path in [&paths.md, &paths.html, &paths.csv].into_iter().flatten() {
             console.print(&path.display().to_string())?;

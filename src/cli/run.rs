@@ -1,5 +1,5 @@
 //! `inferlab run`: plan, run, derive, report.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -46,7 +46,13 @@ pub fn run(args: &RunArgs, console: &Console) -> CommandResult {
     }
     let stop = Stop::default();
     let on_signal = stop.clone();
-    signals::on_stop(move || on_signal.request())
+    let asked = move || {
+        on_signal.request();
+        run::note(
+            "stopping: requests in flight get a few seconds; the log keeps what is done. Once more stops at once.",
+        );
+    };
+    signals::on_stop(asked)
         .map_err(|error| CommandError::message(ExitCode::Internal, format!("signals cannot be caught: {error}"), ""))?;
     let options = Options {
         out: args.out.clone(),
@@ -66,14 +72,14 @@ pub fn run(args: &RunArgs, console: &Console) -> CommandResult {
 }
 
 fn exit_code(result: &RunResult) -> ExitCode {
-    if result.interrupted {
-        return ExitCode::Interrupted;
-    }
+    let broken = |rule: &str| result.reasons.iter().any(|reason| reason.rule == rule);
     match result.verdict {
-        Verdict::Valid => ExitCode::Valid,
+        // Lost rows outrank all else: nothing that follows from the others can be trusted.
+        Verdict::Invalid if broken("V7") => ExitCode::Storage,
         Verdict::Partial => ExitCode::Interrupted,
-        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V1") => ExitCode::Threshold,
-        Verdict::Invalid if result.reasons.iter().any(|reason| reason.rule == "V7") => ExitCode::Storage,
+        _ if result.interrupted => ExitCode::Interrupted,
+        Verdict::Valid => ExitCode::Valid,
+        Verdict::Invalid if broken("V1") => ExitCode::Threshold,
         Verdict::Invalid => ExitCode::Invalid,
     }
 }
@@ -81,7 +87,7 @@ fn exit_code(result: &RunResult) -> ExitCode {
 fn json(result: &RunResult, code: ExitCode) -> Value {
     let rows = result.rows;
     json!({
-        "run": result.run,
+        "run": result.run.to_string_lossy(),
         "verdict": result.verdict,
         "reasons": result.reasons,
         "warnings": result.warnings,
@@ -89,6 +95,25 @@ fn json(result: &RunResult, code: ExitCode) -> Value {
         "reports": result.reports,
         "exit": code.number(),
     })
+}
+
+/// The command that goes on with a run: the same suite with the same changes, else the resume would be refused as another experiment.
+fn go_on(args: &RunArgs, run: &Path) -> String {
+    let mut words = vec!["inferlab".to_owned(), "run".to_owned(), quoted(&args.suite.to_string_lossy())];
+    for (flag, values) in [("--set", &args.set), ("--only", &args.only)] {
+        words.extend(values.iter().flat_map(|value| [flag.to_owned(), quoted(value)]));
+    }
+    words.extend(["--resume".to_owned(), quoted(&run.to_string_lossy())]);
+    words.join(" ")
+}
+
+/// A word as a POSIX shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", inert::terminal_line(word).replace('\'', r"'\''"))
 }
 
 fn tell(result: &RunResult, args: &RunArgs, console: &Console) -> Result<(), OutputError> {
@@ -115,9 +140,8 @@ fn tell(result: &RunResult, args: &RunArgs, console: &Console) -> Result<(), Out
             console.print(&format!("report  {}", path.display()))?;
         }
     }
-    if matches!(result.verdict, Verdict::Partial) {
-        let (suite, run) = (args.suite.display(), result.run.display());
-        console.print(&format!("go on   inferlab run {suite} --resume {run}"))?;
+    if result.interrupted {
+        console.print(&format!("go on   {}", go_on(args, &result.run)))?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ pub fn table(args: &TableArgs, console: &Console) -> CommandResult {
     if console.json() {
         let tables: serde_json::Map<String, serde_json::Value> =
             files.iter().map(|&(name, rows)| (name.to_owned(), rows.into())).collect();
-        console.print_json(&serde_json::json!({"run": args.run, "rows": tables, "exit": 0}))?;
+        console.print_json(&serde_json::json!({"run": args.run.to_string_lossy(), "rows": tables, "exit": 0}))?;
         return Ok(ExitCode::Valid);
     }
     for (name, rows) in files {

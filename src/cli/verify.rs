@@ -38,7 +38,11 @@ pub fn verify(args: &VerifyArgs, console: &Console) -> CommandResult {
         format!("  texts      {} of {} belong to a row", report.texts_matched, report.texts),
         format!(
             "  finished   {}",
-            if report.ended { "yes" } else { "no: go on with `inferlab run SUITE --resume RUN`" }
+            match (report.is_sound(), report.ended) {
+                (false, _) => "unknown: the figures above cover what lies before the damage",
+                (true, true) => "yes",
+                (true, false) => "no: go on with `inferlab run SUITE --resume RUN`",
+            }
         ),
     ];
     for line in lines {

@@ -27,7 +27,7 @@ pub use error::ExperimentError;
 pub use identity::{Identity, IdentityInputs};
 pub use origin::Origin;
 pub use plan::{Arm, Cell, Plan, Visit};
-pub use render::{json, text};
+pub use render::{disk_bytes, json, text};
 
 /// The schema that this version reads and writes.
 pub const SCHEMA: u32 = 1;

@@ -46,6 +46,11 @@ impl Totals {
     }
 }
 
+/// Bytes that log and texts of the whole plan take, about.
+pub fn disk_bytes(plan: &Plan) -> u64 {
+    Totals::of(plan).disk_bytes
+}
+
 /// The plan as one JSON object; `time_s` is null while nothing is known about it.
 pub fn json(plan: &Plan) -> Value {
     let totals = Totals::of(plan);

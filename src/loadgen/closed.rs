@@ -33,12 +33,14 @@ pub struct Issue {
 pub struct Lanes {
     /// Requests in flight.
     pub concurrency: u32,
+    /// How long they may go on after a stop; [`DRAIN`] but in tests.
+    pub drain: Duration,
 }
 
 /// Issues `requests` in order over `lanes.concurrency` lanes and hands every observation to `sink` as it ends.
 ///
 /// A lane's next request is scheduled at the moment its last one ended, so `sent − scheduled` is the loop's own lateness.
-/// After a stop nothing new is sent, requests in flight get [`DRAIN`] and are then cancelled; those never sent are not reported, so
+/// After a stop nothing new is sent, requests in flight get `lanes.drain` and are then cancelled; those never sent are not reported, so
 /// that a resume finds them missing. Returns how many were issued.
 pub async fn closed_loop<T: Target + 'static>(
     target: Rc<T>,
@@ -58,7 +60,7 @@ pub async fn closed_loop<T: Target + 'static>(
             while !stop.requested() {
                 let Some(issue) = queue.borrow_mut().pop_front() else { break };
                 *issued.borrow_mut() += 1;
-                let seen = one(&*target, &clock, issue, &stop).await;
+                let seen = one(&*target, &clock, issue, &stop, lanes.drain).await;
                 (sink.borrow_mut())(seen);
             }
         });
@@ -73,7 +75,7 @@ pub async fn closed_loop<T: Target + 'static>(
     issued.take()
 }
 
-async fn one<T: Target>(target: &T, clock: &Clock, issue: Issue, stop: &Stop) -> Observation {
+async fn one<T: Target>(target: &T, clock: &Clock, issue: Issue, stop: &Stop, drain: Duration) -> Observation {
     let mut record = RequestRecord::planned(&issue.request, issue.attempt);
     record.prompt_sha256 = Some(issue.prompt_sha256);
     record.fixture = Some(issue.fixture.to_owned());
@@ -82,7 +84,7 @@ async fn one<T: Target>(target: &T, clock: &Clock, issue: Issue, stop: &Stop) ->
     let finished = tokio::select! {
         biased;
         () = target.submit(&issue.request, clock, &mut seen) => true,
-        () = async { stop.wait().await; tokio::time::sleep(DRAIN).await } => false,
+        () = async { stop.wait().await; tokio::time::sleep(drain).await } => false,
     };
     if !finished {
         seen.record.outcome = Outcome::Cancelled;

@@ -98,7 +98,7 @@ fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
     (total > 0.0 && held < HELD * total).then(|| {
         let share = 100.0 * held / total;
         let message =
-            format!("{}: {lanes} requests in flight were held in {share:.1} % of {total:.2} s", judged.place());
+            format!("{}: {lanes} requests in flight were held in {share:.1} % of {total:.2} s; {:.0} % is needed: ask for longer requests, or stop what else runs here", judged.place(), 100.0 * HELD);
         reason("V2", message)
     })
 }

@@ -12,7 +12,7 @@ pub enum StorageError {
     /// An I/O call failed.
     #[error("{path}: {operation} failed: {cause}")]
     #[diagnostic(help(
-        "rows written before are safe; free space or repair the disk, then go on with `inferlab run --resume RUN`"
+        "the folder must exist, be writable and have room; rows that were written are safe, and `inferlab run SUITE --resume RUN` goes on with them"
     ))]
     Io {
         /// The file or folder.

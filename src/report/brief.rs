@@ -35,6 +35,11 @@ pub fn brief(summary: &RunSummary) -> String {
         cells.join("  ").trim_end().to_owned()
     };
     let mut out: Vec<String> = rows.iter().map(line).collect();
+    for comparison in &summary.comparisons {
+        let (arm, baseline) = (inert::terminal_line(&comparison.arm), inert::terminal_line(&comparison.baseline));
+        let (cell, metric) = (inert::terminal_line(&comparison.cell), comparison.metric);
+        out.push(format!("{arm} against {baseline}, {cell}, {metric}: {}", inert::terminal_line(&comparison.verdict)));
+    }
     if summary.synthetic {
         out.push("speed only: random weights, the text means nothing".to_owned());
     }

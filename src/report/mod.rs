@@ -31,13 +31,26 @@ const FORMATS: [&str; 3] = ["md", "html", "csv"];
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReportPaths {
     /// `report.md`, where asked for.
+    #[serde(serialize_with = "lossy")]
     pub md: Option<PathBuf>,
     /// `report.html`, where asked for.
+    #[serde(serialize_with = "lossy")]
     pub html: Option<PathBuf>,
     /// `tables.csv`, where asked for.
+    #[serde(serialize_with = "lossy")]
     pub csv: Option<PathBuf>,
     /// Each figure as SVG and as PNG, where Markdown or HTML was asked for.
+    #[serde(serialize_with = "lossy_all")]
     pub figures: Vec<PathBuf>,
+}
+
+/// Paths as JSON text: a file name need not be UTF-8, and that is no reason to fail.
+fn lossy<S: serde::Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(Path::to_string_lossy).serialize(serializer)
+}
+
+fn lossy_all<S: serde::Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
 /// Why there is no report.

@@ -61,6 +61,10 @@ pub enum RunError {
     /// The client's runtime.
     #[error("the client runtime could not start: {0}")]
     Runtime(std::io::Error),
+    /// A signal came before the first request.
+    #[error("stopped before anything was measured")]
+    #[diagnostic(help("no run directory was made; start again when you like"))]
+    Stopped,
     /// Too little room on disk.
     #[error("{path} has {free_mib} MiB free, the plan needs about {needed_mib} MiB")]
     #[diagnostic(help("free some space, or write elsewhere with --out DIR"))]

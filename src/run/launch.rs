@@ -7,6 +7,7 @@ use crate::engine::weights::ModelFile;
 use crate::engine::{Engine, EngineConfig, SchedulerPolicy};
 use crate::experiment::Plan;
 use crate::experiment::plan::Arm;
+use crate::loadgen::Stop;
 use crate::pin;
 use crate::request::{Message, Request};
 use crate::run::RunError;
@@ -42,8 +43,8 @@ enum Source {
     Remote,
 }
 
-/// Finds (and, where it is pinned and missing, fetches) the model of an arm.
-pub fn locate(target: &TargetConfig) -> Result<Model, RunError> {
+/// Finds (and, where it is pinned and missing, fetches) the model of an arm. A stop ends the fetch; what came is kept and gone on from.
+pub fn locate(target: &TargetConfig, stop: &Stop) -> Result<Model, RunError> {
     match target {
         TargetConfig::Endpoint(endpoint) => {
             Ok(Model { md5: format!("remote:{}", endpoint.model), source: Source::Remote })
@@ -54,7 +55,9 @@ pub fn locate(target: &TargetConfig) -> Result<Model, RunError> {
                 source: Source::Synthetic { shape: synthetic.shape.clone(), seed: synthetic.seed },
             }),
             ModelRef::Named(name) => {
-                let located = pin::locate(name, pin::Fetch::IfMissing)?;
+                let stopped = || stop.requested();
+                let located =
+                    pin::with_progress(name, &stopped, |watch| pin::locate(name, pin::Fetch::Watched(watch)))?;
                 Ok(Model { md5: located.md5, source: Source::File(located.path) })
             }
         },
@@ -123,6 +126,14 @@ impl Launched {
         match self {
             Self::InProcess(_) => "",
             Self::Endpoint(target) => &target.facts().version,
+        }
+    }
+
+    /// What the reader of a report should know of this target.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Self::InProcess(_) => &[],
+            Self::Endpoint(target) => target.warnings(),
         }
     }
 }

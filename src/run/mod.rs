@@ -3,6 +3,8 @@ mod error;
 mod launch;
 mod progress;
 mod session;
+mod space;
 
 pub use error::RunError;
+pub use progress::note;
 pub use session::{Options, RunResult, execute};

@@ -1,5 +1,5 @@
 //! What a person sees while a run goes on: one bar on stderr, nothing when stderr is no terminal.
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -32,7 +32,7 @@ impl Progress {
         let text =
             format!("repeat {}/{repeats}  {}  {}", repeat + 1, inert::terminal_line(arm), inert::terminal_line(cell));
         if self.plain {
-            eprintln!("{text}");
+            note(&text);
         }
         self.bar.set_message(text);
     }
@@ -40,7 +40,7 @@ impl Progress {
     /// A line above the bar.
     pub fn say(&self, text: &str) {
         if self.plain {
-            eprintln!("{text}");
+            note(text);
         } else {
             self.bar.println(text);
         }
@@ -60,4 +60,9 @@ impl Progress {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// A line on stderr. A stderr that is gone is nobody to tell, and no reason to end a measurement.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,8 +1,9 @@
 //! One invocation of `inferlab run`: a new run, or the next segment of an interrupted one.
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -10,16 +11,19 @@ use sha2::{Digest, Sha256};
 use super::error::RunError;
 use super::launch::{self, Launched, Model};
 use super::progress::Progress;
-use crate::experiment::{Identity, IdentityInputs, Plan};
-use crate::hardware;
-use crate::loadgen::{Issue, Lanes, Stop, closed_loop};
+use super::space;
+use crate::experiment::{self, Identity, IdentityInputs, Plan, TextPolicy};
+use crate::loadgen::{DRAIN, Issue, Lanes, Stop, closed_loop};
 use crate::metric::summary::{Reason, RowCounts, Verdict};
-use crate::record::{self, Header, LogOptions, LoggedRun, Open, RunLog};
+use crate::record::{self, Header, LogError, LogOptions, LoggedRun, Open, Outcome, RunLog};
 use crate::report::{self, ReportPaths};
 use crate::request::{Prompt, Request};
 use crate::target::{Observation, Target};
 use crate::units::Clock;
-use crate::{metric, table, workload};
+use crate::{hardware, inert, metric, table, workload};
+
+/// How often samples of the hardware go into the log.
+const SAMPLE_EACH: Duration = Duration::from_secs(1);
 
 /// What `inferlab run` was asked to do.
 #[derive(Debug, Clone)]
@@ -72,7 +76,8 @@ struct Session<'a> {
     log: Rc<RunLog>,
     nonce: String,
     progress: Rc<Progress>,
-    deadline: Option<Instant>,
+    /// Warnings of targets that stand in the log already: every visit connects anew and would say them again.
+    told: RefCell<BTreeSet<String>>,
 }
 
 /// Requests of one cell in one repeat, and the attempt they are sent as.
@@ -82,13 +87,37 @@ struct Todo {
     attempt: u32,
 }
 
+/// How a segment ended that nothing broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Every cell of the plan stands in the log.
+    Done,
+    /// A signal, a limit of the plan, or a target that would not start again: a resume finds what is missing.
+    Early,
+}
+
 async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResult, RunError> {
-    let models = plan.arms.iter().map(|arm| launch::locate(&arm.target)).collect::<Result<Vec<_>, _>>()?;
-    let nonce = match &options.resume {
-        Some(dir) => record::read_run(dir)?.header.nonce,
-        None => draw_nonce(),
+    let resumed = options.resume.as_deref().map(record::read_run).transpose()?;
+    if let (Some(dir), Some(run)) = (&options.resume, &resumed)
+        && run.end.is_some()
+    {
+        return Err(LogError::Ended { dir: dir.clone() }.into());
+    }
+    let planned = plan.planned();
+    let per_cell: Vec<u64> = planned.cells.iter().map(|c| u64::from(c.requests + c.warmup)).collect();
+    let requests = |todo: &[Todo]| todo.iter().map(|todo| per_cell[todo.cell]).sum::<u64>();
+    let total: u64 = per_cell.iter().sum::<u64>() * plan.visits.len() as u64;
+    // What a resumed run already holds needs no room again.
+    let left = resumed.as_ref().map_or(total, |run| requests(&remaining(plan, run)));
+    let log_bytes = experiment::disk_bytes(plan) as f64 * left as f64 / total.max(1) as f64;
+    space::check(options.resume.as_deref().unwrap_or(&options.out), log_bytes as u64)?;
+
+    let models = plan.arms.iter().map(|arm| launch::locate(&arm.target, stop)).collect::<Result<Vec<_>, _>>()?;
+    let nonce = resumed.map_or_else(draw_nonce, |run| run.header.nonce);
+    let Preflight { identity, provenance, warnings } = tokio::select! {
+        ready = preflight(plan, &models, &nonce) => ready?,
+        () = stop.wait() => return Err(RunError::Stopped),
     };
-    let (identity, provenance) = preflight(plan, &models, &nonce).await?;
     let clock = Clock::start();
     let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
@@ -97,7 +126,7 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
             (dir.clone(), log, earlier)
         }
         None => {
-            let header = Header::new(&identity.hex, &identity.parts, &nonce, plan.planned());
+            let header = Header::new(&identity.hex, &identity.parts, &nonce, planned);
             let dir = record::create_directory(&options.out, &plan.experiment.name, &identity.hex)?;
             let log = RunLog::create_with(&dir, &header, Open::now(provenance), log_options(&dir))?;
             let earlier = LoggedRun::new(header);
@@ -105,42 +134,45 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         }
     };
     let todo = remaining(plan, &earlier);
-    let planned = plan.planned();
-    let per_cell: Vec<u64> = planned.cells.iter().map(|c| u64::from(c.requests + c.warmup)).collect();
-    let total: u64 = per_cell.iter().sum::<u64>() * plan.visits.len() as u64;
     let progress = Rc::new(Progress::new(total, options.quiet));
-    progress.skip(total - todo.iter().map(|t| per_cell[t.cell]).sum::<u64>());
+    progress.skip(total - requests(&todo));
+    let log = Rc::new(log);
+    let said = earlier.events.iter().filter(|event| event.what == "warning");
+    let said = said.filter_map(|event| event.fields.get("message")?.as_str().map(str::to_owned));
     let session = Session {
         plan,
         stop,
         models,
         clock,
-        log: Rc::new(log),
+        log: Rc::clone(&log),
         nonce,
         progress: Rc::clone(&progress),
-        deadline: Some(Instant::now() + plan.experiment.limits.max_duration.0),
+        told: RefCell::new(said.collect()),
     };
-    let log = Rc::clone(&session.log);
-    let sampler = hardware::Sampler::start(clock);
-    let outcome = session.run(&todo, &sampler).await;
+    session.warn(&warnings);
+    let outcome = session.run_watched(&todo).await;
     progress.finish();
-    for sample in sampler.finish() {
-        log.hardware(&sample);
-    }
-    let interrupted = stop.requested() || matches!(outcome, Ok(false));
     if let Err(error) = &outcome {
         log.event(clock.now(), "incident", json!({"message": error.to_string()}));
     }
     let log = Rc::into_inner(log).expect("every lane that held the log has ended");
-    log.close(if outcome.is_err() {
-        "error"
-    } else if interrupted {
-        "interrupted"
-    } else {
-        "done"
-    })?;
-    outcome?;
-    conclude(&dir, options, interrupted)
+    let closed = log.close(match &outcome {
+        Err(RunError::Storage(_)) => "storage",
+        Err(_) => "error",
+        Ok(Ending::Early) => "interrupted",
+        Ok(Ending::Done) => "done",
+    });
+    let ending = outcome?;
+    let health = closed?.health;
+    let mut result = conclude(&dir, options, ending == Ending::Early)?;
+    if !health.is_sound() {
+        // The log says so itself wherever it could still be written to.
+        result.verdict = Verdict::Invalid;
+        if !result.reasons.iter().any(|reason| reason.rule == "V7") {
+            result.reasons.push(Reason { rule: "V7", message: health.reasons().join("; ") });
+        }
+    }
+    Ok(result)
 }
 
 /// Parquet parts are written while the run goes on.
@@ -148,21 +180,34 @@ fn log_options(dir: &Path) -> LogOptions {
     LogOptions { observer: Some(Box::new(table::Parts::new(dir))), ..LogOptions::default() }
 }
 
+/// What is known once every arm was started.
+struct Preflight {
+    identity: Identity,
+    provenance: serde_json::Value,
+    warnings: Vec<String>,
+}
+
 /// Starts every arm once before anything is measured: what does not fit, or does not answer, is known now and not in hour three.
-async fn preflight(plan: &Plan, models: &[Model], nonce: &str) -> Result<(Identity, serde_json::Value), RunError> {
+async fn preflight(plan: &Plan, models: &[Model], nonce: &str) -> Result<Preflight, RunError> {
     let mut target_facts = serde_json::Map::new();
     let mut inputs = IdentityInputs::default();
+    let mut warnings = Vec::new();
     for (arm, model) in plan.arms.iter().zip(models) {
         let (target, seconds) = launch::launch(plan, arm, model, nonce).await?;
         let mut facts = target.facts().clone();
         facts.facts.push(("start_up_s".into(), format!("{seconds:.3}")));
+        warnings.extend(named_warnings(&arm.name, &target));
         inputs.model_md5.insert(arm.name.clone(), model.md5.clone());
         inputs.target_version.insert(arm.name.clone(), target.stated_version().to_owned());
         target_facts.insert(arm.name.clone(), json!(facts));
     }
     let mut provenance = hardware::provenance();
     provenance["target"] = serde_json::Value::Object(target_facts);
-    Ok((plan.identity(&inputs), provenance))
+    Ok(Preflight { identity: plan.identity(&inputs), provenance, warnings })
+}
+
+fn named_warnings(arm: &str, target: &Launched) -> Vec<String> {
+    target.warnings().iter().map(|warning| format!("{arm}: {warning}")).collect()
 }
 
 /// Cells that no earlier segment finished, in the order of the plan. A timed repeat that was cut is run again as a whole.
@@ -182,56 +227,103 @@ fn remaining(plan: &Plan, earlier: &LoggedRun) -> Vec<Todo> {
 }
 
 impl Session<'_> {
-    /// `Ok(false)` when a limit of the plan ended it early.
-    async fn run(self, todo: &[Todo], sampler: &hardware::Sampler) -> Result<bool, RunError> {
+    /// [`Session::run`], with samples of the hardware going into the log each second and the limit of the plan watched.
+    async fn run_watched(self, todo: &[Todo]) -> Result<Ending, RunError> {
+        let (clock, log, progress, stop) = (self.clock, Rc::clone(&self.log), Rc::clone(&self.progress), self.stop);
+        let sampler = hardware::Sampler::start(clock);
+        let samples = async {
+            loop {
+                tokio::time::sleep(SAMPLE_EACH).await;
+                sampler.take().iter().for_each(|sample| log.hardware(sample));
+            }
+        };
+        let max_duration = self.plan.experiment.limits.max_duration;
+        let limit = async {
+            tokio::time::sleep(max_duration.0).await;
+            let message = format!("limits.max_duration ({max_duration}) passed: the run stopped there");
+            progress.say(&message);
+            log.event(clock.now(), "warning", json!({ "message": message }));
+            stop.request();
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = self.run(todo) => outcome,
+            () = samples => unreachable!("sampling goes on until the run ends"),
+            () = limit => unreachable!("the limit asks to stop and then waits"),
+        };
+        sampler.finish().iter().for_each(|sample| log.hardware(sample));
+        outcome
+    }
+
+    async fn run(self, todo: &[Todo]) -> Result<Ending, RunError> {
         for visit in todo.chunk_by(|a, b| a.visit == b.visit) {
             let arm_index = self.plan.visits[visit[0].visit].arm;
             let arm = &self.plan.arms[arm_index];
             if self.stop.requested() {
-                return Ok(true);
+                return Ok(Ending::Early);
             }
             self.log.event(self.clock.now(), "launch", json!({"arm": arm.name}));
-            let (target, seconds) = launch::launch(self.plan, arm, &self.models[arm_index], &self.nonce).await?;
+            let launched = tokio::select! {
+                launched = launch::launch(self.plan, arm, &self.models[arm_index], &self.nonce) => launched,
+                () = self.stop.wait() => return Ok(Ending::Early),
+            };
+            let (target, seconds) = match launched {
+                Ok(launched) => launched,
+                Err(error) => {
+                    // It answered before the start, so this is an event of the run and no fault of the file.
+                    let message = format!("{}: could not be started again: {error}", arm.name);
+                    let fields = json!({"arm": arm.name, "cause": "launch", "message": message});
+                    self.log.event(self.clock.now(), "incident", fields);
+                    self.warn(&[message]);
+                    return Ok(Ending::Early);
+                }
+            };
             self.log.event(self.clock.now(), "ready", json!({"arm": arm.name, "start_up_s": seconds}));
+            self.warn(&named_warnings(&arm.name, &target));
             for cell in visit {
-                if self.stop.requested() {
-                    return Ok(true);
+                if self.stop.requested() || !self.cell(cell, &target).await? {
+                    return Ok(Ending::Early);
                 }
-                if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                    let message = "limits.max_duration passed; the run stops here and can be resumed";
-                    self.progress.say(message);
-                    self.log.event(self.clock.now(), "warning", json!({"message": message}));
-                    return Ok(false);
-                }
-                self.cell(cell, &target).await?;
                 if let Some(error) = self.log.health().first_error {
                     return Err(RunError::Storage(error));
                 }
-                for sample in sampler.take() {
-                    self.log.hardware(&sample);
-                }
             }
         }
-        Ok(true)
+        Ok(Ending::Done)
     }
 
-    async fn cell(&self, todo: &Todo, target: &Rc<Launched>) -> Result<(), RunError> {
+    /// Says a warning on the terminal and in the log, once.
+    fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            if self.told.borrow_mut().insert(warning.clone()) {
+                self.progress.say(&format!("warning: {}", inert::terminal_line(warning)));
+                self.log.event(self.clock.now(), "warning", json!({ "message": warning }));
+            }
+        }
+    }
+
+    /// Runs one cell of one repeat. `false` when a stop kept it from being whole.
+    async fn cell(&self, todo: &Todo, target: &Rc<Launched>) -> Result<bool, RunError> {
         let visit = &self.plan.visits[todo.visit];
         let (arm, cell) = (&self.plan.arms[visit.arm], &self.plan.cells[todo.cell]);
         self.progress.cell(visit.repeat, self.plan.experiment.repeats, &arm.name, &cell.id);
         let requests = workload::requests(self.plan, cell, arm, visit.repeat, &self.nonce, &**target)?;
-        let lanes = Lanes { concurrency: cell.workload.concurrency() };
-        let keep_text = self.plan.experiment.text == crate::experiment::TextPolicy::Keep;
+        let lanes = Lanes { concurrency: cell.workload.concurrency(), drain: DRAIN };
+        let keep_text = self.plan.experiment.text == TextPolicy::Keep;
         let (log, progress) = (Rc::clone(&self.log), Rc::clone(&self.progress));
+        let answered = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&answered);
         let sink: Rc<RefCell<dyn FnMut(Observation)>> = Rc::new(RefCell::new(move |seen: Observation| {
             progress.one();
+            counter.set(counter.get() + usize::from(seen.record.outcome != Outcome::Cancelled));
             log.row(seen.record, keep_text.then_some(seen.text));
         }));
+        let asked = requests.warmup.len() + requests.measured.len();
         for batch in [requests.warmup, requests.measured] {
             let issues = batch.into_iter().map(|request| issue(request, todo.attempt)).collect();
             closed_loop(Rc::clone(target), self.clock, lanes, issues, self.stop, Rc::clone(&sink)).await;
         }
-        Ok(())
+        Ok(answered.get() == asked)
     }
 }
 

@@ -19,9 +19,9 @@ use crate::endpoint_stream::{nothing_seen, request};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A server that does not outlive the test, whatever happens in it.
-struct LlamaServer {
+pub struct LlamaServer {
     child: Child,
-    port: u16,
+    pub port: u16,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -34,7 +34,7 @@ impl Drop for LlamaServer {
 
 impl LlamaServer {
     /// `None`, with the reason printed, where the variables are not set.
-    fn start(more: &[&str]) -> Option<Self> {
+    pub fn start(more: &[&str]) -> Option<Self> {
         let variable = |name: &str| {
             let path = std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_file());
             if path.is_none() {

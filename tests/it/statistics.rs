@@ -104,6 +104,7 @@ fn intervals_on_logarithms_are_those_of_scipy() {
 fn paired_ratios_are_those_of_scipy_and_of_the_project() {
     let scipy = scipy();
     let shared = shared();
+    #[allow(clippy::type_complexity)] // read in one place, by position, as the file has it
     let mut cases: Vec<(Vec<f64>, Vec<f64>, f64, Vec<f64>, f64)> = scipy["paired"]
         .as_array()
         .expect("cases")
