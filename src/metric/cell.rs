@@ -94,8 +94,7 @@ pub fn summarise(arm: &str, planned: &PlannedCell, rows: &CellRows<'_>, slo: Opt
     percentiles(&mut metrics, E2E, &samples.e2e_latency_ms, None);
     percentiles(&mut metrics, TTFT_FROM_SCHEDULE, &values(&row::ttft_from_schedule_ms), None);
     percentiles(&mut metrics, E2E_FROM_SCHEDULE, &values(&row::e2e_latency_from_schedule_ms), None);
-    let late: Vec<f64> = rows.measured().filter_map(row::lateness_ms).collect();
-    percentiles(&mut metrics, LATENESS, &late, None);
+    percentiles(&mut metrics, LATENESS, &values(&row::lateness_ms), None);
     // Only where the target tells them, or where they differ from what stands there already.
     let answer = values(&row::ttft_answer_ms);
     if answer != samples.ttft_ms {

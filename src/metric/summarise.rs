@@ -44,10 +44,9 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         sum.warmup += cell.rows.warmup;
         sum
     });
-    // Lost rows make a run invalid also where they kept it from its end.
-    let partial = run.end.is_none() && run.storage_incidents().next().is_none();
+    let partial = run.end.is_none();
     let reasons = validity::judge(run, plan, &judged);
-    // A log that lost rows supports nothing, also of what it holds; any other broken rule of an unfinished run may yet be mended.
+    // A log that lost rows supports nothing, also where that kept it from its end; any other broken rule of an unfinished run may yet be mended.
     let verdict = match (partial, reasons.is_empty()) {
         _ if validity::rows_lost(run) => Verdict::Invalid,
         (true, _) => Verdict::Partial,

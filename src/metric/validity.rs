@@ -96,9 +96,11 @@ fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
     let held = judged.rows.repeats.values().filter_map(|rows| concurrency_held(rows, lanes));
     let (held, total) = held.fold((0.0, 0.0), |sum, h| (sum.0 + h.held_s, sum.1 + h.window_s));
     (total > 0.0 && held < HELD * total).then(|| {
-        let share = 100.0 * held / total;
-        let message =
-            format!("{}: {lanes} requests in flight were held in {share:.1} % of {total:.2} s; {:.0} % is needed: ask for longer requests, or stop what else runs here", judged.place(), 100.0 * HELD);
+        let (place, share, needed) = (judged.place(), 100.0 * held / total, 100.0 * HELD);
+        let message = format!(
+            "{place}: {lanes} requests in flight were held in {share:.1} % of {total:.2} s; {needed:.0} % is needed: ask for \
+             longer requests, or stop what else runs here"
+        );
         reason("V2", message)
     })
 }

@@ -91,7 +91,7 @@ fn one_block_has_no_verdict_and_blocks_are_paired_by_repeat() {
 
 #[test]
 fn arms_that_differ_in_more_than_one_factor_are_confounded() {
-    let gaps: [&[f64]; 2] = [&[10.0, 10.01, 10.0], &[5.0, 5.01, 5.0]];
+    let gaps: [&[f64]; 2] = [&[10.0, 10.01, 10.0], &[5.0, 5.005, 5.0]];
     let mut two = with_kv("new", "f32");
     two.target["in_process"]["threads"] = json!(4);
     let summary = summarise("r", &logged(vec![arm("base"), two], &gaps));
@@ -115,7 +115,7 @@ fn arms_that_differ_in_more_than_one_factor_are_confounded() {
 
 #[test]
 fn two_servers_are_one_factor_and_their_settings_others() {
-    let gaps: [&[f64]; 2] = [&[10.0, 10.01, 10.0], &[5.0, 5.01, 5.0]];
+    let gaps: [&[f64]; 2] = [&[10.0, 10.01, 10.0], &[5.0, 5.005, 5.0]];
     let server = |name: &str, url: &str, model: &str| {
         let mut arm = arm(name);
         arm.target = json!({"endpoint": {"url": url, "dialect": "auto", "model": model}});

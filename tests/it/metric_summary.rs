@@ -205,7 +205,8 @@ fn from_case(line: &str, cell: &str) -> RequestRecord {
     let mut r = blank(key("base", cell, 0, index));
     r.outcome = serde_json::from_value(case["outcome"].clone()).expect("a word of the contract");
     let sent = f64::from(index) * 3000.0;
-    (r.scheduled_ns, r.sent_ns, r.end_ns) = (ms(sent), ms(sent), ms(sent + case["e2e_ms"].as_f64().unwrap_or(1.0)));
+    (r.scheduled_ns, r.sent_ns) = (ms(sent), ms(sent));
+    r.end_ns = case["e2e_ms"].as_f64().and_then(|t| ms(sent + t));
     r.first_token_ns = case["ttft_ms"].as_f64().and_then(|t| ms(sent + t));
     r.usage_completion_tokens = case["completion_tokens"].as_u64().map(|n| n as u32);
     if let (Some(n), Some(first)) = (r.usage_completion_tokens, case["ttft_ms"].as_f64()) {

@@ -50,7 +50,7 @@ fn v1_a_bad_arm_is_not_hidden_by_a_good_one() {
     // 1 of 4 of one arm: 25 % there, 12.5 % over both.
     let fail = |run: &mut LoggedRun| {
         run.header.plan.limits.max_failure_rate = 0.2;
-        run.rows[7].record = failed(key("new", C1, 0, 3), 700.0, Outcome::Reset, "reset by peer");
+        run.rows[7].record = failed(key("new", C1, 0, 3), 615.0, Outcome::Reset, "reset by peer");
         run.end = Some(run.row_counts());
     };
     let summary = broken(fail);
