@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use inferlab::record::{LogOptions, LoggedRun, RunLog, TextReader, read_run, verify_run};
+use inferlab::record::{LogError, LogOptions, LoggedRun, RunLog, TextReader, read_run, verify_run};
 use inferlab::units::TimestampNs;
 use serde_json::json;
 
@@ -40,7 +40,11 @@ fn append_until_done(dir: &Path) {
     say("\nready\n".into());
     let options = LogOptions { sync_lines: 5, ..LogOptions::default() };
     let (log, earlier) = if dir.join("log.jsonl").exists() {
-        RunLog::resume_with(dir, "3f9a1c", &parts(), open(), options).expect("the run resumes")
+        match RunLog::resume_with(dir, "3f9a1c", &parts(), open(), options) {
+            // The kill came between the end of the run and the word of it.
+            Err(LogError::Ended { .. }) => return say("finished\n".into()),
+            resumed => resumed.expect("the run resumes"),
+        }
     } else {
         (RunLog::create_with(dir, &header(), open(), options).expect("a new run"), LoggedRun::new(header()))
     };

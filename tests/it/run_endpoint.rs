@@ -162,7 +162,7 @@ fn failures_above_the_limit_exit_11_and_hostile_words_of_a_server_stay_inert() {
     let lab = Lab::new(&suite(&server.url(), "", 1));
     let output = lab.output(&["run", "suite.yaml"]);
     assert_eq!(code(&output), 11, "{}", said(&output));
-    assert!(stdout(&output).contains("V1 4 of 4 requests failed"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("4 of 4 requests failed"), "{}", stdout(&output));
     assert_inert(&said(&output));
     lab.assert_sound();
     for file in lab.files().iter().filter(|file| file.extension().is_some_and(|e| e == "md" || e == "html")) {

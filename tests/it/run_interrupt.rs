@@ -16,7 +16,7 @@ fn cuttable() -> Lab {
         "",
         2,
         &[
-            "decode_scaling: {load: {closed: {concurrency: 1}}, prompt_tokens: 8, completion_tokens: 8, requests_per_lane: 3}",
+            "decode_scaling: {load: {closed: {concurrency: 1}}, prompt_tokens: 8, completion_tokens: 480, requests_per_lane: 3}",
         ],
     ))
 }
