@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use inferlab::record::{Outcome, RequestRecord, ResponseText};
 use inferlab::request::{Prompt, Request, RequestKey, Sampling};
 use inferlab::target::Observation;
+use inferlab::target::config::Api;
 use inferlab::target::endpoint::{BodyEnd, MAX_BODY_BYTES, MAX_EVENT_BYTES, StreamReader};
 use inferlab::units::TimestampNs;
 use rand::{Rng, RngExt, SeedableRng};
@@ -34,7 +35,11 @@ pub fn nothing_seen() -> Observation {
 }
 
 fn read<'a>(parts: impl IntoIterator<Item = &'a [u8]>, end: BodyEnd) -> Observation {
-    let mut reader = StreamReader::new();
+    read_as(Api::Chat, parts, end)
+}
+
+fn read_as<'a>(api: Api, parts: impl IntoIterator<Item = &'a [u8]>, end: BodyEnd) -> Observation {
+    let mut reader = StreamReader::of(api);
     let mut ended = false;
     for part in parts {
         ended |= reader.push(part, TimestampNs(5)).ended;
@@ -54,6 +59,17 @@ struct Case {
     bytes: Vec<u8>,
     end: BodyEnd,
     expect: Value,
+}
+
+impl Case {
+    fn read<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Observation {
+        read_as(api_of(&self.expect), parts, self.end.clone())
+    }
+}
+
+/// The interface of a case: chat unless it says otherwise.
+pub fn api_of(expect: &Value) -> Api {
+    expect.get("api").map_or(Api::Chat, |api| serde_json::from_value(api.clone()).unwrap())
 }
 
 fn own_cases() -> Vec<Case> {
@@ -174,17 +190,16 @@ pub fn check(name: &str, expect: &Value, seen: &Observation) {
 }
 
 fn splits_agree(case: &Case) {
-    let whole = read([case.bytes.as_slice()], case.end.clone());
     let bytes = case.bytes.as_slice();
+    let whole = case.read([bytes]);
     for cut in 0..=bytes.len() {
-        let halves = read([&bytes[..cut], &bytes[cut..]], case.end.clone());
-        assert_eq!(halves, whole, "{} cut at {cut}", case.file);
+        assert_eq!(case.read([&bytes[..cut], &bytes[cut..]]), whole, "{} cut at {cut}", case.file);
     }
     let mut rng = Pcg64Mcg::seed_from_u64(0x5151);
     for _ in 0..1000 {
-        assert_eq!(read(random_parts(bytes, &mut rng), case.end.clone()), whole, "{} in random parts", case.file);
+        assert_eq!(case.read(random_parts(bytes, &mut rng)), whole, "{} in random parts", case.file);
     }
-    assert_eq!(read(bytes.chunks(1), case.end.clone()), whole, "{} byte by byte", case.file);
+    assert_eq!(case.read(bytes.chunks(1)), whole, "{} byte by byte", case.file);
 }
 
 fn random_parts<'a>(bytes: &'a [u8], rng: &mut impl Rng) -> Vec<&'a [u8]> {
@@ -202,14 +217,14 @@ fn random_parts<'a>(bytes: &'a [u8], rng: &mut impl Rng) -> Vec<&'a [u8]> {
 #[test]
 fn every_stream_case_of_our_own_gives_its_stated_outcome() {
     for case in own_cases() {
-        check(&case.file, &case.expect, &read([case.bytes.as_slice()], case.end.clone()));
+        check(&case.file, &case.expect, &case.read([case.bytes.as_slice()]));
     }
 }
 
 #[test]
 fn every_stream_case_from_public_reports_gives_its_stated_outcome() {
     for case in foreign_cases() {
-        check(&case.file, &case.expect, &read([case.bytes.as_slice()], case.end.clone()));
+        check(&case.file, &case.expect, &case.read([case.bytes.as_slice()]));
     }
 }
 
@@ -371,8 +386,9 @@ fn mutations(count: u32, seed: u64) -> u64 {
         let mut pick = || &pool[rng.random_range(0..pool.len())];
         let (base, other) = (pick(), pick());
         let bytes = mutate(base, other, &mut rng);
-        let whole = read([bytes.as_slice()], BodyEnd::Closed);
-        let parts = read(random_parts(&bytes, &mut rng), BodyEnd::Closed);
+        let api = if base.starts_with(b"event: ") { Api::Messages } else { Api::Chat };
+        let whole = read_as(api, [bytes.as_slice()], BodyEnd::Closed);
+        let parts = read_as(api, random_parts(&bytes, &mut rng), BodyEnd::Closed);
         assert_eq!(whole, parts, "round {round} of seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
         let row = &whole.record;
         assert_eq!(row.outcome == Outcome::Ok, row.error.is_none(), "{row:?}");
