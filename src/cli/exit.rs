@@ -138,6 +138,7 @@ impl Exit for RunError {
             Self::Experiment(error) => error.exit_code(),
             Self::Workload(error) => error.exit_code(),
             Self::Pin(error) => error.exit_code(),
+            Self::NoModel { .. } => ExitCode::Pin,
             Self::Model(error) => error.exit_code(),
             // What does not fit this machine is for the experiment file to change.
             Self::Engine(_) | Self::KvDtype(_) => ExitCode::Usage,

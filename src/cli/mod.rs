@@ -16,6 +16,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::json;
 
 pub use console::{Color, Console};
 pub use exit::{CommandError, CommandResult, Exit, ExitCode};
@@ -96,15 +97,27 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Parses, or prints help, version or the usage error and gives the exit code.
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The flag counts also where the rest cannot be read: whoever asked for JSON gets its one object.
+    let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let parsed = Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         if let Some((command, instead)) = later(&error) {
             let message = format!("`inferlab {command}` is not in this version");
-            return Console::new(false, Color::Auto).fail(&CommandError::message(ExitCode::Usage, message, instead));
+            return Console::new(json, Color::Auto).fail(&CommandError::message(ExitCode::Usage, message, instead));
         }
         // Help for a reader who closed the pipe is no error.
         error.print().ok();
-        if error.exit_code() == 0 { ExitCode::Valid } else { ExitCode::Usage }
+        if error.exit_code() == 0 {
+            return ExitCode::Valid;
+        }
+        if json {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let object = json!({"error": first, "help": "see `inferlab --help`", "exit": ExitCode::Usage.number()});
+            Console::new(json, Color::Auto).print_json(&object).ok();
+        }
+        ExitCode::Usage
     })
 }
 

@@ -5,7 +5,8 @@ use clap::Args;
 
 use super::exit::OutputError;
 use super::{CommandResult, Console, ExitCode};
-use crate::experiment::{self, ExperimentError, Plan};
+use crate::experiment::{self, Plan};
+use crate::run::{self, RunError};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -28,10 +29,12 @@ pub fn plan(args: &PlanArgs, console: &Console) -> CommandResult {
 }
 
 /// Reads a suite, refuses what this version cannot do, and plans it.
-pub(super) fn load(suite: &Path, sets: &[String], only: &[String]) -> Result<Plan, ExperimentError> {
+pub(super) fn load(suite: &Path, sets: &[String], only: &[String]) -> Result<Plan, RunError> {
     let experiment = experiment::load(suite, sets)?;
     experiment.check_supported()?;
-    Plan::new(&experiment, only)
+    let plan = Plan::new(&experiment, only)?;
+    run::check_models(&plan)?;
+    Ok(plan)
 }
 
 /// Prints a plan.

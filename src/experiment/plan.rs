@@ -3,7 +3,7 @@ use super::{Experiment, ExperimentError, Thinking, arms, order};
 use crate::record::{PlannedArm, PlannedCell, PlannedLimits, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit};
 use crate::target::config::{InProcessConfig, TargetConfig};
 use crate::workload::{MAX_REQUESTS, Workload};
-use crate::yaml::{AutoOr, KeyPath, inline, nearest, quoted};
+use crate::yaml::{AutoOr, KeyPath, Part, Place, inline, nearest, quoted};
 
 /// Most cells of a plan.
 const MAX_CELLS: usize = 10_000;
@@ -109,6 +109,16 @@ impl Plan {
     pub(crate) fn packed(&self, cell: &Cell, repeat: u32, index: u32, warmup: bool) -> u32 {
         let slot = if warmup { cell.workload.requests() + index } else { index };
         (cell.number * self.experiment.repeats + repeat) * self.slots + slot
+    }
+
+    /// Where the model of an arm was written.
+    pub fn model_place(&self, arm: &Arm) -> Place {
+        self.experiment.origin.place(&arms::target_path(&self.experiment, arm, "model"), Part::Value)
+    }
+
+    /// An error about the model of an arm, at its place.
+    pub fn model_error(&self, arm: &Arm, message: impl Into<String>, help: impl Into<String>) -> ExperimentError {
+        self.experiment.origin.rule(&arms::target_path(&self.experiment, arm, "model"), message, help)
     }
 
     /// The plan as the log keeps it.

@@ -83,7 +83,8 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
     let experiment = &plan.experiment;
     let totals = Totals::of(plan);
     writeln!(out, "{}: {}", printable(&experiment.name), printable(&experiment.question))?;
-    writeln!(out, "seed {}, {} repeats, order {}", experiment.seed, experiment.repeats, experiment.order.word())?;
+    let order = if plan.arms.len() > 1 { format!("order {}", experiment.order.word()) } else { "one arm".to_owned() };
+    writeln!(out, "seed {}, {} repeats, {order}", experiment.seed, experiment.repeats)?;
     writeln!(out, "\narms")?;
     let width = plan.arms.iter().map(|arm| arm.name.chars().count()).max().unwrap_or(0);
     for arm in &plan.arms {

@@ -1,7 +1,7 @@
 //! `doctor`: what this machine offers, what is missing, and what to do about it.
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, access, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
@@ -136,6 +136,12 @@ fn folder(name: &'static str, folder: &Path, when_broken: Level) -> Check {
         return Check::new(name, when_broken, format!("{shown}: cannot be written ({error})"))
             .help("choose another folder");
     }
+    // procfs and sysfs (their magic numbers, statfs(2)) say yes to root and take no file.
+    let kernel_view = [0x9fa0, 0x6265_6572];
+    if statfs(&there).is_ok_and(|disk| kernel_view.contains(&disk.f_type)) {
+        return Check::new(name, when_broken, format!("{shown}: {} is a view of the kernel, no disk", there.display()))
+            .help("choose another folder");
+    }
     match statvfs(&there).map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)) {
         Ok(free) if free < LOW_DISK => {
             Check::new(name, Level::Warning, format!("{shown}: writable, {} free", gibibytes(free)))
@@ -191,5 +197,7 @@ mod tests {
         let fresh = temporary.path().join("a/b/runs");
         assert_ne!(folder("runs folder", &fresh, Level::Broken).level, Level::Broken);
         assert!(!temporary.path().join("a").exists(), "doctor creates nothing");
+        // Root may "write" there by the permission bits, and every file fails.
+        assert_eq!(folder("runs folder", Path::new("/proc/self/runs"), Level::Broken).level, Level::Broken);
     }
 }

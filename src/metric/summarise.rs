@@ -54,7 +54,6 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         (false, false) => Verdict::Invalid,
     };
     let first = run.segments.first();
-    let targets = first.and_then(|s| s.open.provenance["target"].as_object());
     RunSummary {
         run_id: run_id.to_owned(),
         name: plan.name.clone(),
@@ -62,7 +61,11 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         identity: run.header.identity.clone(),
         started_utc: first.map_or_else(String::new, |s| s.open.utc.clone()),
         segments: run.segments.len(),
-        synthetic: targets.is_some_and(|t| t.values().any(|facts| facts["synthetic"] == Value::Bool(true))),
+        synthetic: run
+            .segments
+            .iter()
+            .filter_map(|segment| segment.open.provenance["target"].as_object())
+            .any(|targets| targets.values().any(|facts| facts["synthetic"] == Value::Bool(true))),
         verdict,
         reasons,
         warnings: warnings(run, plan, &judged, &cells),

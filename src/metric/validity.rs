@@ -56,7 +56,7 @@ pub fn judge(run: &LoggedRun, plan: &PlannedRun, cells: &[Judged<'_>]) -> Vec<Re
     reasons.extend(cells.iter().filter_map(v5_cache));
     reasons.extend(v6_effective(run, plan));
     reasons.extend(v6_thinking(plan, cells));
-    reasons.extend(v7_storage(run));
+    reasons.extend(v7_storage(run, plan, cells));
     reasons.extend(cells.iter().filter_map(v8_lateness));
     reasons.extend(v8_budget(run));
     reasons.extend(cells.iter().filter_map(v9_prompt));
@@ -168,9 +168,40 @@ fn v6_effective(run: &LoggedRun, plan: &PlannedRun) -> Vec<Reason> {
                 reasons.push(reason("V6", format!("{}: {key} {asked} was asked, {effective} ran", arm.name)));
             }
         }
+        reasons.extend(v6_slots(run, plan, arm));
     }
-    reasons.dedup();
-    reasons
+    // Each segment of a resumed run says the same again.
+    let mut once: Vec<Reason> = Vec::new();
+    for reason in reasons {
+        if !once.contains(&reason) {
+            once.push(reason);
+        }
+    }
+    once
+}
+
+/// V6 for a server: it decodes fewer sequences together than a cell that fixes its concurrency asks for, so the rest wait in its queue.
+fn v6_slots(run: &LoggedRun, plan: &PlannedRun, arm: &PlannedArm) -> Vec<Reason> {
+    if arm.target.get("endpoint").is_none() {
+        return Vec::new();
+    }
+    let slots = run
+        .segments
+        .iter()
+        .filter_map(|segment| segment.open.provenance["target"][&arm.name]["effective_concurrency"].as_u64());
+    let Some(slots) = slots.min() else { return Vec::new() };
+    let too_many = |cell: &&PlannedCell| cell.workload == "decode_scaling" && u64::from(cell.concurrency) > slots;
+    plan.cells
+        .iter()
+        .filter(too_many)
+        .map(|cell| {
+            let message = format!(
+                "{}, {}: {} requests in flight were asked, the server decodes {slots} together and lets the rest wait",
+                arm.name, cell.id, cell.concurrency
+            );
+            reason("V6", message)
+        })
+        .collect()
 }
 
 /// Every setting that an arm asks for, with what each segment's target says of it (null where it does not).
@@ -221,8 +252,8 @@ pub fn rows_lost(run: &LoggedRun) -> bool {
 }
 
 /// V7: a row could not be written, or the log does not verify: an incident of the writer, a segment closed for want of storage, something
-/// cut after the end line, or rows that are not those the end line counts. A cut line before the end is a crash: the run is partial.
-fn v7_storage(run: &LoggedRun) -> Vec<Reason> {
+/// cut after the end line, rows that are not those the end line counts, or fewer than the plan asks for in a run that ended. A cut line before the end is a crash: the run is partial.
+fn v7_storage(run: &LoggedRun, plan: &PlannedRun, cells: &[Judged<'_>]) -> Vec<Reason> {
     let told = |event: &LoggedEvent| {
         event.fields.get("message").map_or_else(|| "a row could not be written".to_owned(), plain)
     };
@@ -245,6 +276,17 @@ fn v7_storage(run: &LoggedRun) -> Vec<Reason> {
             found.failed
         );
         reasons.push(reason("V7", message));
+    }
+    if run.end.is_some() {
+        let short = cells.iter().filter_map(|judged| {
+            let planned = judged.cell.requests as usize * plan.repeats as usize;
+            // A cell without any row is a matter of V1.
+            let found = judged.rows.counts().issued;
+            (0 < found && found < planned).then(|| {
+                reason("V7", format!("{}: the log holds {found} of {planned} planned requests", judged.place()))
+            })
+        });
+        reasons.extend(short);
     }
     reasons.dedup();
     reasons

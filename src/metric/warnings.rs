@@ -8,7 +8,7 @@ use super::row;
 use super::summary::CellSummary;
 use super::validity::{Judged, LENGTH_PARITY, failed_warmups, plain, settings_of};
 use crate::record::{LoggedRun, OutcomeGroup, PlannedRun, RequestRecord};
-use crate::statistics::{mean, minimum_n};
+use crate::statistics::{mean, minimum_n, student_t_quantile};
 
 /// Facts of host and build that differ between any two moments and say nothing.
 const PASSING: [&str; 5] = ["load average", "memory available", "boot id", "arguments", "time"];
@@ -16,6 +16,9 @@ const PASSING: [&str; 5] = ["load average", "memory available", "boot id", "argu
 const LATE_MS: f64 = 5.0;
 /// Share of the machine that other programs may take before it is worth a word.
 const OTHERS: f64 = 0.1;
+
+/// Repeats below which an interval says more of Student's t than of the machine.
+const MIN_REPEATS: usize = 4;
 
 /// Every warning, most general first.
 pub fn warnings(run: &LoggedRun, plan: &PlannedRun, judged: &[Judged<'_>], cells: &[CellSummary]) -> Vec<String> {
@@ -137,6 +140,13 @@ fn few(judged: &[Judged<'_>], cells: &[CellSummary], said: &mut Vec<String>) {
     if once > 0 {
         let all = judged.len();
         said.push(format!("{once} of {all} cells were measured in one repeat only: they have no interval"));
+    }
+    let few = judged.iter().filter(|j| (2..MIN_REPEATS).contains(&j.rows.repeats.len()));
+    if let Some(n) = few.map(|j| j.rows.repeats.len()).min() {
+        let t = student_t_quantile(0.975, (n - 1) as f64).unwrap_or(f64::INFINITY);
+        said.push(format!(
+            "intervals rest on {n} repeats only (Student t {t:.1} for 95 %, 2.6 with 6): they are wide whatever was measured; ask for {MIN_REPEATS} repeats or more"
+        ));
     }
     let small = |ending: &str| {
         let left_out = |c: &CellSummary| {

@@ -122,15 +122,31 @@ impl Store {
         Ok(Located { path, md5, pin: Some(pin) })
     }
 
+    /// Whether a name is that of a pin, or a path that of a file; no byte of a model is read.
+    ///
+    /// Errors: neither; a pin file that is no pin.
+    pub fn expect(&self, name_or_path: &str) -> Result<(), PinError> {
+        match self.catalog.find(name_or_path)? {
+            Some(_) => Ok(()),
+            None => self.path_given(name_or_path).map(drop),
+        }
+    }
+
     fn locate_path(&self, given: &str) -> Result<Located, PinError> {
+        let path = self.path_given(given)?;
+        let md5 = stamped_md5(&self.cache, &path).map_err(PinError::io("read", &path))?;
+        Ok(Located { path, md5, pin: None })
+    }
+
+    /// The file that a path names, `~` being the home folder.
+    fn path_given(&self, given: &str) -> Result<PathBuf, PinError> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let path = match (given.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => PathBuf::from(given),
         };
         if path.is_file() {
-            let md5 = stamped_md5(&self.cache, &path).map_err(PinError::io("read", &path))?;
-            return Ok(Located { path, md5, pin: None });
+            return Ok(path);
         }
         let looks_like_path = given.contains(['/', '\\']) || given.starts_with('.') || given.ends_with(".gguf");
         Err(if looks_like_path { PinError::NotAFile { path } } else { self.catalog.unknown(given) })

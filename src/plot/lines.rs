@@ -215,16 +215,17 @@ fn draw_line(scene: &mut Scene, plot: Plot, x_scale: &Scale, y_scale: &Scale, li
     } else {
         scene.dashes(&path, (12.0, 4.0), 2.5, color);
     }
+    for point in path {
+        frame::sign(scene, point, line.index, 6.0);
+    }
+    // Over the marks and in ink: most intervals are shorter than a mark is high, and would be hidden by it.
     for (x, _, interval) in &line.points {
         let Some((low, high)) = interval else { continue };
         let (low, high) = (place(*x, *low), place(*x, *high));
-        scene.line(low, high, 2.0, color);
+        scene.line(low, high, 2.0, INK);
         for end in [low, high] {
-            scene.line(at(end.x - 6.0, end.y), at(end.x + 6.0, end.y), 2.0, color);
+            scene.line(at(end.x - 6.0, end.y), at(end.x + 6.0, end.y), 2.0, INK);
         }
-    }
-    for point in path {
-        frame::sign(scene, point, line.index, 6.0);
     }
 }
 

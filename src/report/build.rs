@@ -352,10 +352,21 @@ impl Writer {
             code(&run.identity),
             plain(" unless something it depends on changed."),
         ]));
+        if let Some(command) = started_as(run) {
+            self.push(Block::Paragraph(vec![plain("It was started as "), code(command), plain(".")]));
+        }
         self.push(Block::Commands(format!(
             "inferlab verify {dir}        # is the log whole?\ninferlab report {dir}        # this report again, from the log\ninferlab run EXPERIMENT.yaml        # measure again: plan {identity}"
         )));
     }
+}
+
+/// The command line of the last segment without the folder of the program; secrets in it were left out when it was recorded.
+fn started_as(run: &RunSummary) -> Option<String> {
+    let (_, build) = run.provenance.iter().find(|(group, _)| group == "build")?;
+    let (_, arguments) = build.iter().find(|(name, _)| name == "arguments")?;
+    let rest = arguments.split_once(' ').map_or("", |(_, rest)| rest);
+    (!rest.is_empty()).then(|| format!("inferlab {rest}"))
 }
 
 fn workloads(runs: &[RunSummary]) -> Vec<String> {

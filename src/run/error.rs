@@ -11,6 +11,7 @@ use crate::report::ReportError;
 use crate::table::TableError;
 use crate::target::endpoint::EndpointError;
 use crate::workload::WorkloadError;
+use crate::yaml::Place;
 
 /// Why a run ended early, by the part that says so.
 #[derive(Debug, Error, Diagnostic)]
@@ -27,6 +28,19 @@ pub enum RunError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pin(#[from] PinError),
+    /// A name in the experiment file that is neither a pin nor a file.
+    #[error("{message}")]
+    NoModel {
+        /// What is wrong.
+        message: String,
+        /// Which models there are.
+        #[help]
+        help: String,
+        /// The name.
+        #[source_code]
+        #[label("this model")]
+        at: Place,
+    },
     /// A model file.
     #[error(transparent)]
     #[diagnostic(transparent)]

@@ -163,6 +163,15 @@ fn value_help(written: &str, message: &str) -> String {
             _ => "write a whole number".to_owned(),
         };
     }
+    let most = match expected {
+        "u8" => u64::from(u8::MAX),
+        "u16" => u64::from(u16::MAX),
+        "u32" => u64::from(u32::MAX),
+        _ => u64::MAX,
+    };
+    if wants_whole && !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("write a whole number of at most {most}");
+    }
     if message.starts_with("invalid type: unit variant") {
         return format!("write it as one key with its settings: `{}: {{...}}`", inline(bare));
     }

@@ -139,6 +139,45 @@ fn with_json_an_error_is_one_object_on_stdout_as_well() {
 }
 
 #[test]
+fn with_json_a_usage_error_is_one_object_too() {
+    for arguments in [&["run", "--json", "a", "--frobnicate"][..], &["--json", "bnech"], &["--json", "serve", "m"]] {
+        let output = output(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["exit"], 2, "{arguments:?}");
+        assert!(!said["error"].as_str().unwrap().is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plan_names_models_that_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |model: &str| {
+        let suite = format!(
+            "schema: 1\nname: m\nquestion: Which model?\nseed: 1\ntarget:\n  in_process: {{model: {model}}}\n\
+             workloads:\n  - prefill_scaling: {{load: {{closed: {{concurrency: 1}}}}, prompt_tokens: 8, requests: 1}}\n"
+        );
+        std::fs::write(folder.path().join("m.yaml"), suite).unwrap();
+        inferlab(&["plan", "m.yaml"]).current_dir(folder.path()).output().unwrap()
+    };
+    let shape = plan("{synthetic: {shape: tiny-lama, seed: 1}}");
+    assert_eq!(code(&shape), 2, "{}", stderr(&shape));
+    for words in ["there is no shape `tiny-lama`", "did you mean `tiny-llama`?", "m.yaml:6"] {
+        assert!(stderr(&shape).contains(words), "{}", stderr(&shape));
+    }
+    let name = plan("smolm2-135m");
+    assert_eq!(code(&name), 3, "{}", stderr(&name));
+    for words in ["did you mean `smollm2-135m`?", "m.yaml:6"] {
+        assert!(stderr(&name).contains(words), "{}", stderr(&name));
+    }
+    let path = plan("./nothing.gguf");
+    assert_eq!(code(&path), 3, "{}", stderr(&path));
+    assert!(stderr(&path).contains("is not a file"), "{}", stderr(&path));
+    // A pin that is not fetched yet is no fault of the file.
+    assert_eq!(code(&plan("smollm2-135m")), 0);
+}
+
+#[test]
 fn a_reader_who_closes_the_pipe_is_no_error() {
     for arguments in [&["model", "list"][..], &["doctor"], &["doctor", "--json"], &["--help"]] {
         let (reader, writer) = std::io::pipe().unwrap();

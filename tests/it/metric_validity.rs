@@ -149,6 +149,23 @@ fn v6_what_ran_is_what_was_asked() {
 }
 
 #[test]
+fn v6_a_server_with_fewer_slots_than_lanes_is_seen_once() {
+    let slots = |slots: u32| {
+        let lanes: Vec<_> = (0..2).flat_map(|_| lane("base", "decode_scaling/c2", 0, 8, 10.0, 11)).collect();
+        let mut logged = run(plan(vec![arm("base")], vec![cell("decode_scaling/c2", 2, 11, 8)]), lanes);
+        logged.header.plan.arms[0].target = json!({"endpoint": {"url": "http://127.0.0.1:1/v1", "model": "m"}});
+        logged.segments[0].open.provenance["target"]["base"]["effective_concurrency"] = json!(slots);
+        // A resumed run says the same in each segment.
+        logged.segments.push(Segment { number: 1, ..logged.segments[0].clone() });
+        let reasons = summarise("r", &logged).reasons;
+        reasons.into_iter().filter(|reason| reason.rule == "V6").collect::<Vec<_>>()
+    };
+    assert_eq!(slots(1).len(), 1, "{:?}", slots(1));
+    assert!(slots(1)[0].message.contains("2 requests in flight were asked, the server decodes 1 together"));
+    assert_eq!(slots(2), []);
+}
+
+#[test]
 fn v6_thinking_that_was_asked_off_is_off() {
     let thought = |asked: Value, seen: bool| {
         broken(|run| {
@@ -173,6 +190,18 @@ fn v7_a_log_that_lost_rows_supports_nothing() {
         (run.end, run.segments[0].close) = (None, Some("storage".into()));
     });
     only(&unfinished, "V7", "segment 0 closed because the log could not be written");
+}
+
+#[test]
+fn v7_a_run_that_ended_holds_every_planned_request() {
+    let planned = |requests: u32| {
+        broken(|run| {
+            run.header.plan.repeats = 1;
+            run.header.plan.cells[0].requests = requests;
+        })
+    };
+    only(&planned(5), "V7", "base, decode_scaling/c1: the log holds 4 of 5 planned requests");
+    assert_eq!(planned(4).reasons, []);
 }
 
 #[test]
