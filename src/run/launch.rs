@@ -130,6 +130,14 @@ impl Launched {
         }
     }
 
+    /// The server, where the target is one.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::InProcess(_) => None,
+            Self::Endpoint(target) => Some(target),
+        }
+    }
+
     /// What the reader of a report should know of this target.
     pub fn warnings(&self) -> &[String] {
         match self {

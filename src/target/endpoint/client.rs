@@ -24,6 +24,8 @@ use crate::units::Clock;
 /// Servers on uvicorn and llama.cpp close idle connections after 5 s; ours are dropped before, so that no request meets a
 /// connection that is just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
+/// The version of the Messages interface that is spoken.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// Header in which llama.cpp's `/metrics` says when the server started.
 const START_HEADER: &str = "process-start-time-unix";
 /// How long the end of the body is waited for after `[DONE]`, so that the connection can be used again.
@@ -34,6 +36,8 @@ const DRAIN: Duration = Duration::from_millis(20);
 pub(super) struct HttpClient {
     client: Client,
     authorization: Option<HeaderValue>,
+    /// The key without `Bearer`, for the Messages interface.
+    plain_key: Option<HeaderValue>,
     timeouts: Timeouts,
     /// Each stream asks for its connection to be closed.
     one_shot: bool,
@@ -54,15 +58,13 @@ impl HttpClient {
     pub(super) fn new(addresses: &Addresses, key: Option<&Secret>, timeouts: Timeouts) -> Result<Self, EndpointError> {
         // An error means that a provider was installed before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let authorization = match key {
-            None => None,
-            Some(key) => {
-                let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                    .map_err(|_| EndpointError::UnusableKey)?;
-                value.set_sensitive(true);
-                Some(value)
-            }
+        let header = |text: String| -> Result<HeaderValue, EndpointError> {
+            let mut value = HeaderValue::from_str(&text).map_err(|_| EndpointError::UnusableKey)?;
+            value.set_sensitive(true);
+            Ok(value)
         };
+        let authorization = key.map(|key| header(format!("Bearer {}", key.expose()))).transpose()?;
+        let plain_key = key.map(|key| header(key.expose().to_owned())).transpose()?;
         let mut builder = Client::builder()
             .user_agent(concat!("inferlab/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -77,7 +79,7 @@ impl HttpClient {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|e| EndpointError::Client { cause: causes(&e) })?;
-        Ok(Self { client, authorization, timeouts, one_shot: false })
+        Ok(Self { client, authorization, plain_key, timeouts, one_shot: false })
     }
 
     /// Opens a connection for each stream from now on.
@@ -144,6 +146,13 @@ impl HttpClient {
             .body(body);
         if let Some(key) = &self.authorization {
             request = request.header(AUTHORIZATION, key.clone());
+        }
+        if flight.api == Api::Messages {
+            // Servers that keep to Anthropic's own headers know no bearer.
+            request = request.header("anthropic-version", ANTHROPIC_VERSION);
+            if let Some(key) = &self.plain_key {
+                request = request.header("x-api-key", key.clone());
+            }
         }
         if self.one_shot {
             request = request.header(CONNECTION, "close");
@@ -347,12 +356,13 @@ pub(super) struct Flight<'a> {
     pub(super) clock: &'a Clock,
     reader: StreamReader,
     key: Option<&'a Secret>,
+    api: Api,
     finished: bool,
 }
 
 impl<'a> Flight<'a> {
     pub(super) fn new(seen: &'a mut Observation, clock: &'a Clock, key: Option<&'a Secret>, api: Api) -> Self {
-        Self { seen, clock, reader: StreamReader::of(api), key, finished: false }
+        Self { seen, clock, reader: StreamReader::of(api), key, api, finished: false }
     }
 
     /// The request is handed over now.

@@ -72,6 +72,11 @@ impl Scraper {
         Self { http, sources, key }
     }
 
+    /// Which server it is: one address is one server.
+    pub fn address(&self) -> &str {
+        self.sources.first().map_or("", |(_, url)| url.authority())
+    }
+
     /// Asks for every page once. What does not come is an error of that page; a scrape never fails.
     pub async fn scrape(&self) -> RawScrape {
         let mut raw = RawScrape { pages: Vec::new(), errors: Vec::new(), key: self.key.clone() };
