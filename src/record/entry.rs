@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::planned::PlannedRun;
 use super::row::{Outcome, OutcomeGroup, RequestRecord};
-use crate::units::TimestampNs;
+use crate::units::{Clock, TimestampNs};
 
 /// The schema that this version writes. Logs of every schema up to it are read.
 pub const SCHEMA: u32 = 1;
@@ -52,7 +52,7 @@ pub struct Open {
     /// The kernel's id of this boot; times of two boots share no clock.
     #[serde(default)]
     pub boot_id: Option<String>,
-    /// The anchor on the clock since boot (CLOCK_BOOTTIME, in steps of 10 ms), which kernel messages are stamped by.
+    /// The anchor on CLOCK_MONOTONIC, which kernel messages are stamped by. Logs of older builds hold it in steps of 10 ms.
     #[serde(default)]
     pub anchor_ns: Option<i64>,
     /// Build, host and target facts of this session.
@@ -61,21 +61,15 @@ pub struct Open {
 }
 
 impl Open {
-    /// A segment that starts now; call it right after `Clock::start`.
-    pub fn now(provenance: Value) -> Self {
+    /// A segment that starts now and whose times are read from `clock`.
+    pub fn now(clock: &Clock, provenance: Value) -> Self {
         Self {
             utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
-            anchor_ns: std::fs::read_to_string("/proc/uptime").ok().as_deref().and_then(uptime_ns),
+            anchor_ns: Some(clock.anchor_ns()),
             provenance,
         }
     }
-}
-
-/// The first number of `/proc/uptime`, seconds with two decimals, in ns.
-fn uptime_ns(text: &str) -> Option<i64> {
-    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
-    (seconds.is_finite() && (0.0..1e9).contains(&seconds)).then_some((seconds * 1e9) as i64)
 }
 
 /// Measured rows by outcome group; their sum is the number of requests issued.

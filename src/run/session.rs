@@ -124,14 +124,19 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
     let clock = Clock::start();
     let (dir, log, earlier) = match &options.resume {
         Some(dir) => {
-            let (log, earlier) =
-                RunLog::resume_with(dir, &identity.hex, &identity.parts, Open::now(provenance), log_options(dir))?;
+            let (log, earlier) = RunLog::resume_with(
+                dir,
+                &identity.hex,
+                &identity.parts,
+                Open::now(&clock, provenance),
+                log_options(dir),
+            )?;
             (dir.clone(), log, earlier)
         }
         None => {
             let header = Header::new(&identity.hex, &identity.parts, &nonce, planned);
             let dir = record::create_directory(&options.out, &plan.experiment.name, &identity.hex)?;
-            let log = RunLog::create_with(&dir, &header, Open::now(provenance), log_options(&dir))?;
+            let log = RunLog::create_with(&dir, &header, Open::now(&clock, provenance), log_options(&dir))?;
             let earlier = LoggedRun::new(header);
             (dir, log, earlier)
         }

@@ -164,12 +164,13 @@ fn value_help(written: &str, message: &str) -> String {
         };
     }
     let most = match expected {
-        "u8" => u64::from(u8::MAX),
-        "u16" => u64::from(u16::MAX),
-        "u32" => u64::from(u32::MAX),
-        _ => u64::MAX,
+        "u8" => Some(u64::from(u8::MAX)),
+        "u16" => Some(u64::from(u16::MAX)),
+        "u32" => Some(u64::from(u32::MAX)),
+        "u64" | "usize" => Some(u64::MAX),
+        _ => None,
     };
-    if wants_whole && !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit()) {
+    if let Some(most) = most.filter(|_| !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit())) {
         return format!("write a whole number of at most {most}");
     }
     if message.starts_with("invalid type: unit variant") {

@@ -232,6 +232,13 @@ fn odd_values_and_keys_are_refused_by_path_place_and_way_out() {
         ),
         (replaced("seed: 1\n", ""), "seed", 1, "schema", "required"),
         (replaced("requests: 2", "requests: 0"), "workloads[0].prefill_scaling.requests", 7, "0", "from 1"),
+        (
+            replaced("requests: 2", "requests: 4294967296"),
+            "workloads[0].prefill_scaling.requests",
+            7,
+            "4294967296",
+            "at most 4294967295",
+        ),
         (replaced("[128]", "[]"), "workloads[0].prefill_scaling.prompt_tokens", 7, "[", ""),
         (replaced("[128]", "[128, 256, 128]"), "workloads[0].prefill_scaling.prompt_tokens", 7, "[", ""),
         (replaced("[128]", "[128, 0]"), "workloads[0].prefill_scaling.prompt_tokens[1]", 7, "0", "from 1"),

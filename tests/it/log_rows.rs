@@ -7,7 +7,7 @@ use inferlab::record::{
     ResponseText, Torn,
 };
 use inferlab::request::{Prompt, Request, RequestKey, Sampling};
-use inferlab::units::TimestampNs;
+use inferlab::units::{Clock, TimestampNs};
 use serde_json::json;
 
 /// The given cases and contracts, or `None` with a printed reason.
@@ -41,7 +41,7 @@ pub fn header() -> Header {
 }
 
 pub fn open() -> Open {
-    Open::now(json!({"host": {"cpu": "example"}}))
+    Open::now(&Clock::start(), json!({"host": {"cpu": "example"}}))
 }
 
 /// A row whose every number follows from its key, so that a changed row is seen.

@@ -1,9 +1,10 @@
 //! Dot products of stored weight rows with f32 activations.
 //!
-//! Floors. One token reads every stored byte once (Q4_1: 0.625 B a weight) and does 2 FLOP a weight. Measured read roof of the machines
-//! this is tuned for: 14 GB/s a thread, which is 22 G weights/s of Q4_1; decoding costs 18 instructions for 32 weights with AVX2
-//! and 8 with AVX-512, about 5 and 2 cycles, so a decode step is near the memory roof on one thread. Many tokens: 2 FLOP a weight and
-//! token against 32 (AVX2) or 64 (AVX-512) FLOP a cycle. What was reached stands in `benches/engine_ops.rs`.
+//! Floors. One token reads every stored byte once (Q4_1: 0.625 B a weight) and does 2 FLOP a weight. Read roofs measured for one thread:
+//! 14 GB/s on the slowest machine seen, which is 22 G weights/s of Q4_1, 20 and 40 GB/s on later ones. Decoding costs 18 instructions for
+//! 32 weights with AVX2 and 8 with AVX-512, about 5 and 2 cycles, so a decode step is near the memory roof of the slowest on one thread.
+//! Many tokens: 2 FLOP a weight and token against 32 (AVX2) or 64 (AVX-512) FLOP a cycle. What was reached stands in
+//! `benches/engine_ops.rs`.
 //!
 //! There are two forms with one order of addition ([`vector`](super::vector)): up to [`FUSED_TOKENS`] tokens decode weights in registers;
 //! for more, a tile of rows is decoded once into f32 and multiplied from cache. **Every `out[t, r]` has the same bits in both**, in any
