@@ -200,7 +200,11 @@ impl Found {
         say("answer", words.join(", "));
         for ability in &self.abilities {
             let can = if ability.can { "yes" } else { "NO " };
-            let why = if ability.why.is_empty() { String::new() } else { format!("  {}", shown(&ability.why)) };
+            let why = if ability.why.is_empty() {
+                String::new()
+            } else {
+                format!("  {}", inert::terminal_line(&ability.why))
+            };
             lines.push(format!("{:<10} {can}  {}{why}", ability.kind, ability.name));
         }
         lines

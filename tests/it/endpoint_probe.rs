@@ -158,7 +158,7 @@ fn probe_tells_what_a_server_is_and_what_it_can_be_measured_in() {
     assert_eq!(code(&output), 0, "{}", said(&output));
     let text = stdout(&output);
     for words in [
-        "vllm (/v1/models: owned_by vllm; /metrics: counters vllm:…)",
+        "vllm (/metrics: counters vllm:…; /v1/models: owned_by vllm)",
         "0.11.0",
         "4096 tokens a sequence",
         "usage yes, usage in every chunk yes, timings no",
@@ -195,6 +195,20 @@ fn probe_of_a_server_that_is_away_or_gives_no_token_exits_4() {
         said(&output)
     );
     assert_eq!(code(&lab.output(&["probe", "127.0.0.1:1"])), 2);
+}
+
+#[test]
+fn no_proxy_stands_between_us_and_this_machine() {
+    let proxy = WireServer::replay(Reply::json(502, "{}"));
+    let server = WireServer::start(like(Dialect::Openai));
+    let lab = Lab::new("");
+    let mut command = lab.command(&["probe", &server.url()]);
+    for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(variable, format!("http://{}", proxy.address));
+    }
+    let output = command.output().unwrap();
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    assert!(proxy.received().is_empty());
 }
 
 #[test]

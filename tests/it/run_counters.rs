@@ -102,6 +102,16 @@ fn events(lab: &Lab, what: &str) -> Vec<LoggedEvent> {
     lab.log().events.into_iter().filter(|event| event.what == what).collect()
 }
 
+/// Looks into every file of the run and of the reports, unpacked where it is packed; the file that holds the key is the user's.
+fn assert_key_nowhere(lab: &Lab) {
+    for file in lab.files().iter().filter(|file| !file.ends_with("key.txt")) {
+        let bytes = std::fs::read(file).unwrap();
+        let packed = file.extension().is_some_and(|end| end == "zst");
+        let bytes = if packed { zstd::decode_all(&*bytes).unwrap() } else { bytes };
+        assert!(!bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()), "{}", file.display());
+    }
+}
+
 /// The pages of one cell, unpacked.
 fn pages(lab: &Lab, event: &LoggedEvent) -> String {
     let file = lab.run().join(event.fields["file"].as_str().unwrap());
@@ -133,13 +143,7 @@ fn what_a_server_counts_during_a_cell_is_an_event_and_its_pages_are_kept_without
         assert!(read.counters.counters["prompt_tokens"] > 2000.0);
     }
     assert!(events(&lab, "restart").is_empty());
-    // Every file of the run and of the reports, unpacked where it is packed.
-    for file in lab.files() {
-        let bytes = std::fs::read(&file).unwrap();
-        let bytes =
-            if file.extension().is_some_and(|e| e == "zst") { zstd::decode_all(&*bytes).unwrap() } else { bytes };
-        assert!(!bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()), "{}", file.display());
-    }
+    assert_key_nowhere(&lab);
     // Scrapes never took the connection of a request.
     let received = server.received();
     let chats: Vec<usize> = received.iter().filter(|r| r.method == "POST").map(|r| r.connection).collect();
@@ -151,9 +155,12 @@ fn what_a_server_counts_during_a_cell_is_an_event_and_its_pages_are_kept_without
 fn a_server_that_starts_anew_is_a_restart_and_costs_the_difference_of_that_cell() {
     let count = Arc::new(Count::default());
     // Scrapes: the survey before the start, then of each visit the survey, before and after. The fourth is the first "after".
-    let server = counting_server(Arc::clone(&count), "x", Some(3));
-    let lab = Lab::new(&suite(&server.url(), "", 2));
+    let server = counting_server(Arc::clone(&count), KEY, Some(3));
+    let lab = Lab::new(&suite(&server.url(), ", api_key_file: key.txt", 2));
+    std::fs::write(lab.path().join("key.txt"), format!("{KEY}\n")).unwrap();
     run(&lab);
+    assert!(server.received().iter().all(|request| request.head.contains(&format!("Bearer {KEY}"))));
+    assert_key_nowhere(&lab);
     let restarts = events(&lab, "restart");
     assert_eq!(restarts.len(), 1, "{restarts:?}");
     assert!(restarts[0].fields["seen"].as_str().unwrap().contains("fell from"), "{restarts:?}");

@@ -31,8 +31,8 @@ const START_HEADER: &str = "process-start-time-unix";
 /// How long the end of the body is waited for after `[DONE]`, so that the connection can be used again.
 const DRAIN: Duration = Duration::from_millis(20);
 
-/// A client for one server.
-#[derive(Debug)]
+/// A client for one server; clones share its connections.
+#[derive(Debug, Clone)]
 pub(super) struct HttpClient {
     client: Client,
     authorization: Option<HeaderValue>,

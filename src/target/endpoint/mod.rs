@@ -35,6 +35,8 @@ pub use sse::{SseItem, SseParser, SseTail, SseTooLong};
 pub use stream::{BodyEnd, MAX_BODY_BYTES, MAX_ERROR_BYTES, MAX_EVENT_BYTES, Step, StreamReader};
 pub use survey::{CacheReset, Survey};
 
+use std::cell::OnceCell;
+
 use super::config::{Dialect, TokenizerFrom};
 use super::{Observation, PromptCount, Target, TargetFacts};
 use crate::record::Outcome;
@@ -63,6 +65,8 @@ pub struct Endpoint {
     warnings: Vec<String>,
     /// Where the server keeps counters, as found by asking.
     sources: Vec<Source>,
+    /// Asks for them, made when it is first wanted.
+    scrape_http: OnceCell<HttpClient>,
 }
 
 impl Endpoint {
@@ -86,6 +90,7 @@ impl Endpoint {
             template_tokens: None,
             warnings: Vec::new(),
             sources: Vec::new(),
+            scrape_http: OnceCell::new(),
         })
     }
 
@@ -115,7 +120,11 @@ impl Endpoint {
         if self.sources.is_empty() {
             return None;
         }
-        let http = HttpClient::new(&self.addresses, self.settings.api_key.as_ref(), self.settings.timeouts).ok()?;
+        if self.scrape_http.get().is_none() {
+            let http = HttpClient::new(&self.addresses, self.settings.api_key.as_ref(), self.settings.timeouts).ok()?;
+            let _ = self.scrape_http.set(http);
+        }
+        let http = self.scrape_http.get()?.clone();
         let sources = self.sources.iter().map(|source| (*source, self.addresses.at_root(source.path())));
         Some(Scraper::new(http, sources.collect(), self.settings.api_key.clone()))
     }
