@@ -297,6 +297,39 @@ fn times_are_those_of_the_read_that_carried_the_token() {
     assert_eq!(row.thinking_seen, Some(true));
 }
 
+/// 64 tokens at 10 ms each, delivered `chunk` at a time when the last of them is there, with counts in every chunk.
+fn paced(api: Api, chunk: u32) -> RequestRecord {
+    let mut reader = StreamReader::of(api);
+    let mut sent = 0;
+    while sent < 64 {
+        sent += chunk;
+        let words = " word".repeat(chunk as usize);
+        let event = serde_json::json!({
+            "choices": [{"index": 0, "delta": {"content": words}}], "usage": {"prompt_tokens": 7, "completion_tokens": sent},
+        });
+        reader.push(format!("data: {event}\n\n").as_bytes(), TimestampNs(i64::from(sent) * 10_000_000));
+    }
+    let end = TimestampNs(650_000_000);
+    reader.push(
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n",
+        end,
+    );
+    let (outcome, _) = reader.close(BodyEnd::Closed);
+    let mut seen = nothing_seen();
+    reader.fill(&mut seen);
+    seen.record.outcome = outcome;
+    seen.record
+}
+
+#[test]
+fn four_tokens_a_chunk_decode_as_fast_as_one() {
+    let rates = [1, 4, 8].map(|chunk| inferlab::metric::row::decode_tok_s(&paced(Api::Chat, chunk)).unwrap());
+    // 10 ms a token is 100 tok/s however it is cut, and no label is wanted.
+    for rate in rates {
+        assert!((rate.value - 100.0).abs() < 1e-9 && rate.note.is_none(), "{rates:?}");
+    }
+}
+
 #[test]
 fn a_line_that_never_ends_is_refused_with_bounded_memory() {
     let mut reader = StreamReader::new();

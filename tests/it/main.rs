@@ -40,6 +40,7 @@ mod report_pictures;
 mod report_summary;
 mod run_counters;
 mod run_endpoint;
+mod run_interfaces;
 mod run_interrupt;
 mod run_lab;
 mod run_llama_server;

@@ -320,6 +320,33 @@ mod tests {
     }
 
     #[test]
+    fn mutated_pages_never_panic_and_give_finite_counts() {
+        use rand::{Rng, RngExt, SeedableRng};
+        let page = "# TYPE a counter\nvllm:prompt_tokens_total{engine=\"0\",m=\"a\\\"b\"} 100 17\n\
+            llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"1\"} 8\nvllm:num_requests_running 1e3\n\
+            process_start_time_seconds 1.7e9\nvllm:cache_config_info{cache_dtype=\"fp8\"} 1\n";
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(3);
+        let odd = [b'{', b'}', b'"', b'\\', b'=', b',', b'\n', b'#', b' ', 0, 0xFF, b'9', b'e', b'-'];
+        for _ in 0..20_000 {
+            let mut bytes = page.as_bytes().to_vec();
+            for _ in 0..rng.random_range(1..6) {
+                let at = rng.random_range(0..bytes.len());
+                match rng.random_range(0..4) {
+                    0 => bytes[at] = odd[rng.random_range(0..odd.len())],
+                    1 => bytes.insert(at, odd[rng.random_range(0..odd.len())]),
+                    2 => drop(bytes.remove(at)),
+                    _ => bytes.truncate(at.max(1)),
+                }
+            }
+            let _ = rng.next_u32();
+            let read = of_page(&String::from_utf8_lossy(&bytes)).counters;
+            let all = read.counters.values().chain(read.gauges.values()).chain(&read.accepted_per_position);
+            assert!(all.into_iter().all(|n| n.is_finite()), "{bytes:?}");
+            assert!(read.accepted_per_position.len() <= MAX_POSITIONS);
+        }
+    }
+
+    #[test]
     fn a_restart_shows_in_any_of_three_ways_and_growth_shows_none() {
         let at = |n: f64, instance: Option<&str>, uptime_s: Option<f64>| Counters {
             counters: [("requests".to_owned(), n)].into(),
