@@ -88,7 +88,8 @@ impl Exit for ModelError {
 impl Exit for EndpointError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Url(_) | Self::MissingKey { .. } | Self::UnusableKey { .. } => ExitCode::Usage,
+            Self::Url(_) | Self::MissingKey { .. } | Self::UnusableKey { .. } | Self::KeyFile { .. } => ExitCode::Usage,
+            Self::Thinking { .. } | Self::Tokenizer { .. } => ExitCode::Usage,
             _ => ExitCode::Unreachable,
         }
     }

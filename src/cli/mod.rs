@@ -5,6 +5,7 @@ pub mod exit;
 pub mod model;
 mod panic;
 pub mod plan;
+pub mod probe;
 pub mod report;
 pub mod run;
 pub mod signals;
@@ -58,6 +59,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Derive the Parquet tables of a run from its log.
     Table(table::TableArgs),
+    /// Ask a server what it is, what its answers hold and what it can be measured in.
+    Probe(probe::ProbeArgs),
     /// List, fetch, check and describe pinned models.
     #[command(subcommand)]
     Model(model::ModelCommand),
@@ -69,7 +72,6 @@ pub enum Command {
 const LATER: &[(&str, &str)] = &[
     ("bench", "write a small suite and use `inferlab run`"),
     ("calibrate", "`inferlab run` a suite with `noise_floor: true`"),
-    ("probe", "`inferlab plan` shows what would be sent"),
     ("import", "only runs of this program are read"),
     ("dataset", "the suites of this version need no dataset"),
     ("score", "the workloads of this version are timed, not scored"),
@@ -135,6 +137,7 @@ fn dispatch(command: &Command, console: &Console) -> CommandResult {
         Command::Report(args) => report::report(args, console),
         Command::Verify(args) => verify::verify(args, console),
         Command::Table(args) => table::table(args, console),
+        Command::Probe(args) => probe::probe(args, console),
         Command::Model(command) => model::model(command, console),
         Command::Doctor(args) => doctor::doctor(args, console),
     }

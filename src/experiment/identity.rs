@@ -28,7 +28,7 @@ pub struct Identity {
 }
 
 /// Keys of a target that change where and how long, not what: paths, timeouts, names of secrets.
-const LEFT_OUT: [&str; 4] = ["pending_timeout", "timeouts", "api_key_env", "launch"];
+const LEFT_OUT: [&str; 5] = ["pending_timeout", "timeouts", "api_key_env", "api_key_file", "launch"];
 
 impl Plan {
     /// Hash of schema, seed, resolved arms and workloads, loads, sampling, model md5s and target versions; of order and repeats too,

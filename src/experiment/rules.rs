@@ -212,6 +212,13 @@ fn endpoint(experiment: &Experiment, target: &Endpoint, path: &KeyPath) -> Resul
             "the id that the server expects in requests",
         ));
     }
+    if target.api_key_env.is_some() && target.api_key_file.is_some() {
+        return Err(experiment.origin.rule(
+            &path.key("api_key_file"),
+            "the key cannot come from a variable and from a file",
+            "delete one of `api_key_env` and `api_key_file`",
+        ));
+    }
     if let Some(name) = &target.api_key_env {
         let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
         if !starts || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {

@@ -1,10 +1,21 @@
 //! What the contract names and this version does not do yet: read, and refused by name and place.
 use super::{Experiment, ExperimentError, Language, Thinking};
 use crate::target::config::{
-    Api, Device, Dialect, Endpoint, InProcess, KvDtype, Speculation, TargetEntry, TokenizerFrom,
+    self, Api, Device, Dialect, Endpoint, InProcess, KvDtype, Speculation, TargetEntry, thinking_members,
 };
 use crate::workload::Load;
 use crate::yaml::{Axis, KeyPath, Part};
+
+impl From<&Thinking> for config::Thinking {
+    fn from(thinking: &Thinking) -> Self {
+        match *thinking {
+            Thinking::Default => Self::Default,
+            Thinking::Off => Self::Off,
+            Thinking::On => Self::On,
+            Thinking::Budget(tokens) => Self::Budget(tokens),
+        }
+    }
+}
 
 /// KV formats of this version's engine.
 const KV_DTYPES: [KvDtype; 2] = [KvDtype::F32, KvDtype::Bf16];
@@ -22,10 +33,7 @@ impl Experiment {
                 self.target_supported(over, &root.key("arms").index(index).key("override"))?;
             }
         }
-        if let Some((path, _)) = first(&root.key("thinking"), &self.thinking, |thinking| *thinking == Thinking::Default)
-        {
-            return self.refuse(&path, "asking for thinking", "delete the key: the target does as it does by default");
-        }
+        self.thinking_supported(&root)?;
         if self.power.is_some() {
             return self.refuse_key(&root.key("power"), "the price of energy", "delete the key");
         }
@@ -86,26 +94,45 @@ impl Experiment {
         Ok(())
     }
 
+    /// Our engine does not think; a server is asked in the way of its dialect, where it has one.
+    fn thinking_supported(&self, root: &KeyPath) -> Result<(), ExperimentError> {
+        let (path, axis) = (root.key("thinking"), &self.thinking);
+        let TargetEntry::Endpoint(base) = &self.target else {
+            return match first(&path, axis, |thinking| *thinking == Thinking::Default) {
+                None => Ok(()),
+                Some((path, _)) => self.refuse(
+                    &path,
+                    "asking the built-in engine for thinking",
+                    "delete the key: the target does as it does by default",
+                ),
+            };
+        };
+        let overrides = self.arms.iter().flatten().map(|arm| match &arm.over {
+            Some(TargetEntry::Endpoint(over)) => (over.api.or(base.api), over.dialect.or(base.dialect)),
+            _ => (base.api, base.dialect),
+        });
+        let endpoints: Vec<(Api, Dialect)> = std::iter::once((base.api, base.dialect))
+            .chain(overrides)
+            .map(|(api, dialect)| (api.unwrap_or(Api::Chat), dialect.unwrap_or(Dialect::Auto)))
+            .collect();
+        let refusal = |thinking: &Thinking| {
+            let mut refused = endpoints.iter().filter_map(|&(api, dialect)| {
+                // Which server it is shows when it is asked.
+                let open = dialect == Dialect::Auto && api == Api::Chat;
+                thinking_members(api, dialect, thinking.into()).err().filter(|_| !open)
+            });
+            refused.next()
+        };
+        match first(&path, axis, |thinking| refusal(thinking).is_none()) {
+            None => Ok(()),
+            Some((path, thinking)) => {
+                let why = refusal(thinking).unwrap_or_default();
+                Err(self.origin.rule(&path, why, "write `thinking: default`, or delete the key"))
+            }
+        }
+    }
+
     fn endpoint_supported(&self, target: &Endpoint, path: &KeyPath) -> Result<(), ExperimentError> {
-        let dialects = [Dialect::Auto, Dialect::Openai, Dialect::LlamaCpp];
-        if let Some(dialect) = target.dialect.filter(|dialect| !dialects.contains(dialect)) {
-            let what = format!("the dialect `{}`", dialect.word());
-            return self.refuse(
-                &path.key("dialect"),
-                &what,
-                "use `auto`, `openai` or `llama_cpp`; the first two fit any OpenAI-compatible server",
-            );
-        }
-        if let Some(api) = target.api.filter(|&api| api != Api::Chat) {
-            return self.refuse(&path.key("api"), &format!("the interface `{}`", api.word()), "use `chat`");
-        }
-        if target.tokenizer.as_ref().is_some_and(|tokenizer| *tokenizer != TokenizerFrom::None) {
-            return self.refuse(
-                &path.key("tokenizer"),
-                "counting prompts for a server",
-                "write `tokenizer: none`, or delete the key",
-            );
-        }
         if target.model_shape.is_some() {
             return self.refuse_key(&path.key("model_shape"), "a roofline", "delete the key");
         }

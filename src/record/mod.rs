@@ -30,6 +30,8 @@ pub use log::{Closed, LogHealth, LogOptions, RowObserver, RunLog};
 pub use logged::{LoggedRow, LoggedRun, Segment, read_run};
 pub use planned::{PlannedArm, PlannedCell, PlannedLimits, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit};
 pub use reader::{LogReader, Torn};
-pub use row::{COLUMNS, Finish, FirstChunkSource, Outcome, OutcomeGroup, RequestRecord, ResponseText, ToolCall};
+pub use row::{
+    COLUMNS, Finish, FirstChunk, FirstChunkSource, Outcome, OutcomeGroup, RequestRecord, ResponseText, ToolCall,
+};
 pub use texts::{LoggedText, TextReader};
 pub use verify::{VerifyReport, verify_run};

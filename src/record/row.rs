@@ -286,6 +286,18 @@ pub struct ResponseText {
     /// Tool calls, merged by index.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
+    /// How much of it came with the first chunk, for a count of its tokens; not kept in files.
+    #[serde(skip)]
+    pub first_chunk: Option<FirstChunk>,
+}
+
+/// Bytes of an answer that came with its first chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstChunk {
+    /// Of the reasoning.
+    pub reasoning_bytes: usize,
+    /// Of the answer.
+    pub content_bytes: usize,
 }
 
 /// One tool call.

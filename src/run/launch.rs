@@ -71,7 +71,8 @@ pub async fn launch(plan: &Plan, arm: &Arm, model: &Model, nonce: &str) -> Resul
         TargetConfig::InProcess(config) => Launched::InProcess(Box::new(start_engine(config, model)?)),
         TargetConfig::Endpoint(config) => {
             let most = plan.cells.iter().map(|cell| cell.workload.concurrency()).max().unwrap_or(1);
-            let settings = EndpointSettings::from_config(config, most, nonce)?;
+            let mut settings = EndpointSettings::from_config(config, most, nonce)?;
+            settings.thinking = (&arm.thinking).into();
             Launched::Endpoint(Box::new(Endpoint::connect(settings).await?))
         }
     };
@@ -126,6 +127,14 @@ impl Launched {
         match self {
             Self::InProcess(_) => "",
             Self::Endpoint(target) => &target.facts().version,
+        }
+    }
+
+    /// The server, where the target is one.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::InProcess(_) => None,
+            Self::Endpoint(target) => Some(target),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Carries out a plan: launches arms, runs cells, writes the log, derives tables and the report.
+mod counting;
 mod error;
 mod launch;
 mod models;
 mod progress;
+mod scrapes;
 mod session;
 mod space;
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::counting::{Counting, Sink};
 use super::error::RunError;
 use super::launch::{self, Launched, Model};
 use super::progress::Progress;
+use super::scrapes::{Place, Scrapes};
 use super::space;
 use crate::experiment::{self, Identity, IdentityInputs, Plan, TextPolicy};
 use crate::loadgen::{DRAIN, Issue, Lanes, Stop, closed_loop};
@@ -76,6 +78,7 @@ struct Session<'a> {
     log: Rc<RunLog>,
     nonce: String,
     progress: Rc<Progress>,
+    scrapes: Scrapes,
     /// Warnings of targets that stand in the log already: every visit connects anew and would say them again.
     told: RefCell<BTreeSet<String>>,
 }
@@ -152,6 +155,7 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         log: Rc::clone(&log),
         nonce,
         progress: Rc::clone(&progress),
+        scrapes: Scrapes::new(&dir, Rc::clone(&log), clock),
         told: RefCell::new(said.collect()),
     };
     session.warn(&warnings);
@@ -318,16 +322,23 @@ impl Session<'_> {
         let (log, progress) = (Rc::clone(&self.log), Rc::clone(&self.progress));
         let answered = Rc::new(Cell::new(0));
         let counter = Rc::clone(&answered);
-        let sink: Rc<RefCell<dyn FnMut(Observation)>> = Rc::new(RefCell::new(move |seen: Observation| {
+        let sink: Sink = Rc::new(RefCell::new(move |seen: Observation| {
             progress.one();
             counter.set(counter.get() + usize::from(seen.record.outcome != Outcome::Cancelled));
             log.row(seen.record, keep_text.then_some(seen.text));
         }));
         let asked = requests.warmup.len() + requests.measured.len();
+        let counting = Counting::begin(target, requests.warmup.iter().chain(&requests.measured), sink).await;
+        let sink = counting.sink();
+        let place = Place::of(arm, &cell.id, visit.repeat, todo.attempt, todo.visit);
+        let scraper = target.endpoint().and_then(|endpoint| endpoint.scraper());
+        let scrapes = self.scrapes.begin(scraper, place).await;
         for batch in [requests.warmup, requests.measured] {
             let issues = batch.into_iter().map(|request| issue(request, todo.attempt)).collect();
             closed_loop(Rc::clone(target), self.clock, lanes, issues, self.stop, Rc::clone(&sink)).await;
         }
+        counting.end().await;
+        scrapes.end().await;
         Ok(answered.get() == asked)
     }
 }

@@ -5,6 +5,7 @@
 mod endpoint;
 mod in_process;
 mod model;
+mod thinking;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ pub use in_process::{
     Device, Draft, InProcess, InProcessConfig, KvDtype, SchedulerPolicy, Speculation, SyntheticAcceptance,
 };
 pub use model::{ModelRef, Synthetic};
+pub use thinking::{Thinking, thinking_members};
 
 /// `target` of an experiment file, or the part of it that an arm overrides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

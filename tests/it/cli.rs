@@ -35,6 +35,7 @@ fn help_names_the_commands_of_this_version_only() {
       report  Write reports of finished or partial runs, from their logs only
       verify  Check a run's log: every line, checksum and count
       table   Derive the Parquet tables of a run from its log
+      probe   Ask a server what it is, what its answers hold and what it can be measured in
       model   List, fetch, check and describe pinned models
       doctor  Say what this machine offers and what is missing
       help    Print this message or the help of the given subcommand(s)
@@ -98,9 +99,7 @@ fn usage_errors_exit_2_and_help_exits_0() {
 
 #[test]
 fn a_command_of_a_later_version_says_so_and_exits_2() {
-    for command in
-        ["bench", "calibrate", "probe", "import", "dataset", "score", "compare", "capacity", "serve", "watch"]
-    {
+    for command in ["bench", "calibrate", "import", "dataset", "score", "compare", "capacity", "serve", "watch"] {
         let output = output(&[command, "x"]);
         assert_eq!(code(&output), 2, "{command}");
         let said = stderr(&output);

@@ -10,7 +10,7 @@ use inferlab::target::{Observation, Target};
 use inferlab::units::Clock;
 use serde_json::Value;
 
-use crate::endpoint_stream::{check, nothing_seen, request};
+use crate::endpoint_stream::{api_of, check, nothing_seen, request};
 use crate::wire::{End, Received, Reply, WireServer, fixtures, shared_cases};
 
 pub const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -68,7 +68,8 @@ fn every_stream_case_gives_its_stated_outcome_over_a_socket() {
             let mut reply = wire(file);
             reply.end = End::Keep;
             let server = WireServer::replay(reply);
-            let seen = ask(&Endpoint::attach(patient(&server.url())).unwrap()).await;
+            let settings = EndpointSettings { api: api_of(&expect), ..patient(&server.url()) };
+            let seen = ask(&Endpoint::attach(settings).unwrap()).await;
             check(file, &expect, &seen);
             assert_eq!((seen.record.http_status, seen.record.new_connection), (Some(200), Some(true)), "{file}");
         }

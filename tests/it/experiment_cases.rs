@@ -457,9 +457,6 @@ fn what_comes_later_is_refused_by_name_and_place() {
         (load("{poisson: {rate_req_s: 2, duration: 60s}}"), format!("{loads}.poisson"), "poisson"),
         (load("{ramp: {from_req_s: 1, to_req_s: 2, duration: 60s}}"), format!("{loads}.ramp"), "ramp"),
         (load("{trace: {file: t.jsonl}}"), format!("{loads}.trace"), "trace"),
-        (endpoint("dialect: vllm"), "target.endpoint.dialect".into(), "vllm"),
-        (endpoint("api: completions"), "target.endpoint.api".into(), "completions"),
-        (endpoint("tokenizer: server"), "target.endpoint.tokenizer".into(), "server"),
         (endpoint("model_shape: qwen"), "target.endpoint.model_shape".into(), "model_shape"),
         (endpoint("launch: {command: [./server]}"), "target.endpoint.launch".into(), "launch"),
     ];
@@ -479,9 +476,38 @@ fn what_comes_later_is_refused_by_name_and_place() {
     for fine in [
         endpoint("dialect: llama_cpp"),
         endpoint("dialect: openai"),
+        endpoint("dialect: vllm, api: completions"),
+        endpoint("tokenizer: server"),
+        endpoint("tokenizer: tokenizer.json"),
+        endpoint("dialect: ninfer, api: messages"),
+        endpoint("dialect: sglang").replace("schema: 1", "schema: 1\nthinking: [default, off, {budget: 2000}]"),
+        // Whether that server can be asked shows when it is reached.
+        endpoint("dialect: auto").replace("schema: 1", "schema: 1\nthinking: off"),
         replaced("max_context: 1024", "scheduler: [serial, mixed], cuda_graph: false, prefix_cache: false"),
     ] {
         plan(&fine).unwrap_or_else(|error| panic!("{}", rendered(&error)));
+    }
+}
+
+#[test]
+fn thinking_that_a_dialect_cannot_be_asked_for_is_refused_with_the_way_out() {
+    let suite = |keys: &str, thinking: &str| {
+        replaced(
+            "{in_process: {model: {synthetic: {shape: tiny-llama, seed: 1}}, max_context: 1024}}",
+            &format!("{{endpoint: {{url: \"http://127.0.0.1:1/v1\", model: m, {keys}}}}}"),
+        )
+        .replace("schema: 1", &format!("schema: 1\nthinking: {thinking}"))
+    };
+    for (keys, thinking, path, said) in [
+        ("dialect: openai", "off", "thinking", "name the dialect"),
+        ("dialect: ninfer", "[off, {budget: 2000}]", "thinking[1]", "api: messages"),
+        ("dialect: ninfer, api: messages", "{budget: 100}", "thinking", "1024"),
+        ("api: completions", "on", "thinking", "api: chat"),
+    ] {
+        let error = plan(&suite(keys, thinking)).expect_err(keys);
+        assert!(matches!(error, ExperimentError::Rule { .. }), "{}", rendered(&error));
+        assert_eq!(seen(&error).0, path);
+        assert!(error.to_string().contains(said), "{}", rendered(&error));
     }
 }
 

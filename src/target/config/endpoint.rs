@@ -22,6 +22,8 @@ layered! {
         api: Api,
         /// Name of the environment variable that holds the key; the value reaches no file.
         api_key_env: String,
+        /// File that holds the key and nothing else, where there is no variable; its contents reach no file.
+        api_key_file: String,
         /// How prompts are counted before they are sent; default `none`.
         tokenizer: TokenizerFrom,
         /// Shape for rooflines: a name or a config.json.
@@ -97,6 +99,9 @@ pub struct EndpointConfig {
     /// Name of the environment variable that holds the key.
     #[serde(default)]
     pub api_key_env: Option<String>,
+    /// File that holds the key, where there is no variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<String>,
     /// How prompts are counted before they are sent.
     pub tokenizer: TokenizerFrom,
     /// Shape for rooflines.
@@ -145,6 +150,7 @@ impl Endpoint {
             dialect: self.dialect.unwrap_or(Dialect::Auto),
             api: self.api.unwrap_or(Api::Chat),
             api_key_env: self.api_key_env.clone(),
+            api_key_file: self.api_key_file.clone(),
             tokenizer: self.tokenizer.clone().unwrap_or(TokenizerFrom::None),
             model_shape: self.model_shape.clone(),
             timeouts: TimeoutsConfig {

@@ -3,6 +3,8 @@ use miette::Diagnostic;
 use reqwest::Url;
 use thiserror::Error;
 
+use crate::target::config::Api;
+
 /// Why an address was refused. What was written stands in the message, so the caller only adds file and line.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum UrlError {
@@ -46,18 +48,24 @@ pub enum UrlError {
 pub(super) struct Addresses {
     /// `…/v1/chat/completions`.
     pub chat: Url,
+    /// `…/v1/completions`.
+    pub completions: Url,
+    /// `…/v1/messages`.
+    pub messages: Url,
     /// `…/v1/models`.
     pub models: Url,
     /// `…/health`, outside `/v1`.
     pub health: Url,
     /// `…/props`, outside `/v1`.
     pub props: Url,
+    /// The path outside `/v1`, which ends in a slash.
+    root: Url,
 }
 
 /// The chat URL of a server whose base address is `written`.
 ///
 /// Blanks around it and doubled slashes are dropped and a query is kept. A bare host gets `/v1`, the path every
-/// OpenAI-compatible server answers on; an address that already ends in `/chat/completions` is taken as it stands.
+/// OpenAI-compatible server answers on; an address that already ends in the path of an interface is cut back to its base.
 pub fn endpoint_url(written: &str) -> Result<Url, UrlError> {
     Addresses::new(written).map(|addresses| addresses.chat)
 }
@@ -80,11 +88,10 @@ impl Addresses {
         base.set_fragment(None);
 
         let mut segments: Vec<String> = base.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
-        if let [.., a, b] = segments.as_slice()
-            && a == "chat"
-            && b == "completions"
-        {
-            segments.truncate(segments.len() - 2);
+        match segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [.., "chat", "completions"] => segments.truncate(segments.len() - 2),
+            [.., "completions" | "messages"] => segments.truncate(segments.len() - 1),
+            _ => {}
         }
         if segments.is_empty() {
             segments.push("v1".to_owned());
@@ -101,10 +108,29 @@ impl Addresses {
         };
         Ok(Self {
             chat: at(&segments, &["chat", "completions"]),
+            completions: at(&segments, &["completions"]),
+            messages: at(&segments, &["messages"]),
             models: at(&segments, &["models"]),
             health: at(root, &["health"]),
             props: at(root, &["props"]),
+            root: at(root, &[""]),
         })
+    }
+
+    /// Where requests of this interface go.
+    pub(super) fn of(&self, api: Api) -> &Url {
+        match api {
+            Api::Chat => &self.chat,
+            Api::Completions => &self.completions,
+            Api::Messages => &self.messages,
+        }
+    }
+
+    /// `path`, as `metrics` or `v1/load`, outside `/v1`.
+    pub(super) fn at_root(&self, path: &str) -> Url {
+        let mut url = self.root.clone();
+        url.set_path(&format!("{}{path}", self.root.path()));
+        url
     }
 
     /// Whether the server is on this machine: then no proxy may stand between.
@@ -156,6 +182,17 @@ mod tests {
         let a = Addresses::new("http://h:1/lab/v1").unwrap();
         assert_eq!(a.models.as_str(), "http://h:1/lab/v1/models");
         assert_eq!((a.health.as_str(), a.props.as_str()), ("http://h:1/lab/health", "http://h:1/lab/props"));
+        assert_eq!(a.at_root("v1/load").as_str(), "http://h:1/lab/v1/load");
+        assert_eq!(Addresses::new("http://h:1").unwrap().at_root("metrics").as_str(), "http://h:1/metrics");
+    }
+
+    #[test]
+    fn each_interface_has_its_address_and_any_of_them_gives_the_base() {
+        for written in ["http://h:1/v1", "http://h:1/v1/completions", "http://h:1/v1/messages"] {
+            let a = Addresses::new(written).unwrap();
+            let urls = [Api::Chat, Api::Completions, Api::Messages].map(|api| a.of(api).path().to_owned());
+            assert_eq!(urls, ["/v1/chat/completions", "/v1/completions", "/v1/messages"], "{written}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Folds chunks into one answer: text, tool calls, counts, and the times at which tokens came.
-use super::chunk::{self, Choice, Chunk, Message, Timings, ToolPiece, Usage};
+use super::chunk::{self, Choice, Chunk, Message, MetaInfo, Timings, ToolPiece, Usage};
 use super::lenient::{Count, List, Object};
-use crate::record::{Finish, FirstChunkSource, RequestRecord, ResponseText, ToolCall};
+use crate::record::{Finish, FirstChunk, FirstChunkSource, RequestRecord, ResponseText, ToolCall};
 use crate::target::Observation;
 use crate::units::TimestampNs;
 
@@ -64,8 +64,10 @@ struct Server {
     prompt_ms: Option<f64>,
     predicted_n: Option<u32>,
     predicted_ms: Option<f64>,
+    queue_ms: Option<f64>,
     draft_n: Option<u32>,
     draft_accepted: Option<u32>,
+    rounds: Option<u32>,
 }
 
 /// What a piece of an answer is.
@@ -140,9 +142,11 @@ impl Answer {
         if let Some(timings) = chunk.timings.good() {
             self.server.take(timings);
         }
+        self.account(&chunk.meta_info);
         let Some(choice) = chunk.choices.value.as_ref().and_then(Object::good) else {
             return Took { progress: false, known };
         };
+        self.account(&choice.meta_info);
         let output = self.output(choice);
         if output.any() {
             self.stamp(output, t, chunk);
@@ -162,8 +166,13 @@ impl Answer {
         let mut output = Output::default();
         if let Some(delta) = choice.delta.good() {
             output = self.append(delta);
-            self.by_delta |= output.any();
         }
+        if let Some(text) = choice.text.some().filter(|_| !self.too_large()) {
+            self.bytes += text.len();
+            self.text.content.push_str(text);
+            output.answer = true;
+        }
+        self.by_delta |= output.any();
         match choice.message.good() {
             Some(message) if !self.by_delta => self.replace(message),
             _ => output,
@@ -261,6 +270,8 @@ impl Answer {
         }
         if self.first_token.is_none() {
             self.first_token = Some(t);
+            self.text.first_chunk =
+                Some(FirstChunk { reasoning_bytes: self.text.reasoning.len(), content_bytes: self.text.content.len() });
             // Counts of this very chunk say how many tokens came until now.
             let usage = chunk.usage.good().and_then(|u| u.completion_tokens.good());
             let timings = chunk.timings.good().and_then(|t| t.predicted_n.good());
@@ -305,6 +316,20 @@ impl Answer {
         if let Some(details) = usage.prompt_tokens_details.good() {
             set(&mut counts.cached, details.cached_tokens);
         }
+    }
+
+    /// Takes what SGLang says beside the usage; where both speak, the usage is heard.
+    fn account(&mut self, meta: &Object<MetaInfo>) {
+        let Some(meta) = meta.good() else { return };
+        let counts = self.usage.get_or_insert_default();
+        counts.cached = counts.cached.or(meta.cached_tokens.good());
+        counts.reasoning = counts.reasoning.or(meta.reasoning_tokens.good());
+        let server = &mut self.server;
+        server.queue_ms = meta.queue_time.0.map(|seconds| seconds * 1e3).or(server.queue_ms);
+        server.rounds = meta.spec_verify_ct.good().or(server.rounds);
+        let accepted = meta.spec_num_correct_drafts.good().or(meta.spec_accepted_drafts.good());
+        let drafted = meta.spec_num_proposed_drafts.good().or(meta.spec_proposed_drafts.good());
+        (server.draft_accepted, server.draft_n) = (accepted.or(server.draft_accepted), drafted.or(server.draft_n));
     }
 
     /// Whether the counts cannot be true; `None` where there are none.
@@ -359,6 +384,8 @@ impl Answer {
         row.server_prompt_ms = self.server.prompt_ms;
         row.server_predicted_n = self.server.predicted_n;
         row.server_predicted_ms = self.server.predicted_ms;
+        row.server_queue_ms = self.server.queue_ms;
+        row.server_rounds = self.server.rounds;
         row.server_draft_n = self.server.draft_n;
         row.server_draft_accepted = self.server.draft_accepted;
         seen.text = std::mem::take(&mut self.text);
@@ -375,6 +402,7 @@ impl Server {
             predicted_ms: timings.predicted_ms.0,
             draft_n: timings.draft_n.good(),
             draft_accepted: timings.draft_n_accepted.good(),
+            ..*self
         };
     }
 }

@@ -1,4 +1,4 @@
-//! One JSON object of an OpenAI chat stream, borrowed from the event that carried it.
+//! One JSON object of an OpenAI stream (chat or completions), borrowed from the event that carried it.
 //!
 //! Facts about the members: `facts/engines.md` §13. Everything is optional; members of a wrong type are left out or flagged, so
 //! that a bad count never costs the text. Nesting is bounded by serde_json (127), size by the event limit of the parser.
@@ -18,6 +18,8 @@ pub struct Chunk<'a> {
     pub usage: Object<Usage>,
     /// llama.cpp's own clock; at the end, or in every chunk.
     pub timings: Object<Timings>,
+    /// SGLang's own account, where it gives one.
+    pub meta_info: Object<MetaInfo>,
     /// An error inside a 200 stream.
     pub error: ErrorText,
     /// `error` in the form older vLLM servers use, with the message beside it.
@@ -38,9 +40,14 @@ pub struct Choice<'a> {
     /// The whole answer so far: without a stream, and in the streams of a few servers.
     #[serde(borrow)]
     pub message: Object<Message<'a>>,
+    /// What is new in a completion without a chat.
+    #[serde(borrow)]
+    pub text: Text<'a>,
     /// Why it ended.
     #[serde(borrow)]
     pub finish_reason: Text<'a>,
+    /// See [`Chunk::meta_info`].
+    pub meta_info: Object<MetaInfo>,
 }
 
 /// Text of an answer or of its next piece.
@@ -153,13 +160,35 @@ pub struct Timings {
     pub draft_n_accepted: Count,
 }
 
+/// SGLang's `meta_info`. Names changed over its versions, so most have two (`facts/engines.md` §13).
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct MetaInfo {
+    /// Prompt tokens from its cache.
+    pub cached_tokens: Count,
+    /// Reasoning tokens.
+    pub reasoning_tokens: Count,
+    /// Seconds before prefill.
+    pub queue_time: Number,
+    /// Verification rounds.
+    pub spec_verify_ct: Count,
+    /// Drafted tokens accepted.
+    pub spec_num_correct_drafts: Count,
+    /// The same under another name.
+    pub spec_accepted_drafts: Count,
+    /// Tokens drafted.
+    pub spec_num_proposed_drafts: Count,
+    /// The same under another name.
+    pub spec_proposed_drafts: Count,
+}
+
 /// A finish reason in our words, and whether it reports a failure of the server.
 pub fn finish(word: &str) -> (Finish, bool) {
     match word {
         "stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn" => (Finish::Stop, false),
-        "length" | "max_tokens" => (Finish::Length, false),
+        "length" | "max_tokens" | "model_context_window_exceeded" => (Finish::Length, false),
         "tool_calls" | "function_call" | "tool_use" => (Finish::ToolCalls, false),
-        "content_filter" => (Finish::ContentFilter, false),
+        "content_filter" | "refusal" => (Finish::ContentFilter, false),
         "abort" | "error" => (Finish::Other, true),
         _ => (Finish::Other, false),
     }
@@ -187,7 +216,7 @@ mod tests {
     #[test]
     fn members_of_a_wrong_type_never_lose_the_text_beside_them() {
         for odd in ["null", "true", "-1", "0.5", "\"x\"", "[1,[2]]", "{\"a\":{\"b\":1}}"] {
-            for member in ["usage", "timings", "object", "message"] {
+            for member in ["usage", "timings", "meta_info", "object", "message"] {
                 let json = format!(
                     r#"{{"{member}":{odd},"choices":[{{"delta":{{"content":"t","tool_calls":{odd},"reasoning":{odd}}}}}]}}"#
                 );

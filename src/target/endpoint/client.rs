@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION,
 };
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, RequestBuilder, Response, Url};
 
 use super::address::Addresses;
 use super::connection::{Connecting, Stage, WatchConnections};
@@ -18,19 +18,26 @@ use super::settings::Timeouts;
 use super::stream::{BodyEnd, ERROR_READ_BYTES, StreamReader, shorten};
 use crate::record::Outcome;
 use crate::target::Observation;
+use crate::target::config::Api;
 use crate::units::Clock;
 
 /// Servers on uvicorn and llama.cpp close idle connections after 5 s; ours are dropped before, so that no request meets a
 /// connection that is just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(4);
+/// The version of the Messages interface that is spoken.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// Header in which llama.cpp's `/metrics` says when the server started.
+const START_HEADER: &str = "process-start-time-unix";
 /// How long the end of the body is waited for after `[DONE]`, so that the connection can be used again.
 const DRAIN: Duration = Duration::from_millis(20);
 
-/// A client for one server.
-#[derive(Debug)]
+/// A client for one server; clones share its connections.
+#[derive(Debug, Clone)]
 pub(super) struct HttpClient {
     client: Client,
     authorization: Option<HeaderValue>,
+    /// The key without `Bearer`, for the Messages interface.
+    plain_key: Option<HeaderValue>,
     timeouts: Timeouts,
     /// Each stream asks for its connection to be closed.
     one_shot: bool,
@@ -43,21 +50,21 @@ pub(super) struct Document {
     pub(super) body: Vec<u8>,
     /// A connection was opened for it.
     pub(super) new_connection: bool,
+    /// The life of the server in its own words (llama.cpp's header of `/metrics`).
+    pub(super) instance: Option<String>,
 }
 
 impl HttpClient {
     pub(super) fn new(addresses: &Addresses, key: Option<&Secret>, timeouts: Timeouts) -> Result<Self, EndpointError> {
         // An error means that a provider was installed before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let authorization = match key {
-            None => None,
-            Some(key) => {
-                let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                    .map_err(|_| EndpointError::UnusableKey)?;
-                value.set_sensitive(true);
-                Some(value)
-            }
+        let header = |text: String| -> Result<HeaderValue, EndpointError> {
+            let mut value = HeaderValue::from_str(&text).map_err(|_| EndpointError::UnusableKey)?;
+            value.set_sensitive(true);
+            Ok(value)
         };
+        let authorization = key.map(|key| header(format!("Bearer {}", key.expose()))).transpose()?;
+        let plain_key = key.map(|key| header(key.expose().to_owned())).transpose()?;
         let mut builder = Client::builder()
             .user_agent(concat!("inferlab/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -72,7 +79,7 @@ impl HttpClient {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|e| EndpointError::Client { cause: causes(&e) })?;
-        Ok(Self { client, authorization, timeouts, one_shot: false })
+        Ok(Self { client, authorization, plain_key, timeouts, one_shot: false })
     }
 
     /// Opens a connection for each stream from now on.
@@ -82,7 +89,23 @@ impl HttpClient {
 
     /// Asks `url` for a small document, of which at most `limit` bytes are kept.
     pub(super) async fn get(&self, url: &Url, limit: usize, within: Duration) -> Result<Document, String> {
-        let mut request = self.client.get(url.clone()).header(ACCEPT, "application/json");
+        self.document(self.client.get(url.clone()), limit, within).await
+    }
+
+    /// Posts JSON to `url` for a small document.
+    pub(super) async fn ask(
+        &self,
+        url: &Url,
+        body: Vec<u8>,
+        limit: usize,
+        within: Duration,
+    ) -> Result<Document, String> {
+        let request = self.client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body);
+        self.document(request, limit, within).await
+    }
+
+    async fn document(&self, request: RequestBuilder, limit: usize, within: Duration) -> Result<Document, String> {
+        let mut request = request.header(ACCEPT, "application/json, text/plain;q=0.9");
         if let Some(key) = &self.authorization {
             request = request.header(AUTHORIZATION, key.clone());
         }
@@ -97,7 +120,14 @@ impl HttpClient {
                     break;
                 }
             }
-            Ok(Document { status: response.status().as_u16(), body, new_connection: connecting.opened() })
+            let instance = response.headers().get(START_HEADER).and_then(|v| v.to_str().ok());
+            Ok(Document {
+                status: response.status().as_u16(),
+                body,
+                new_connection: connecting.opened(),
+                // 0 stands there before the first request.
+                instance: instance.filter(|said| *said != "0").map(str::to_owned),
+            })
         });
         match tokio::time::timeout(within, exchange).await {
             Ok(answer) => answer,
@@ -116,6 +146,13 @@ impl HttpClient {
             .body(body);
         if let Some(key) = &self.authorization {
             request = request.header(AUTHORIZATION, key.clone());
+        }
+        if flight.api == Api::Messages {
+            // Servers that keep to Anthropic's own headers know no bearer.
+            request = request.header("anthropic-version", ANTHROPIC_VERSION);
+            if let Some(key) = &self.plain_key {
+                request = request.header("x-api-key", key.clone());
+            }
         }
         if self.one_shot {
             request = request.header(CONNECTION, "close");
@@ -319,12 +356,13 @@ pub(super) struct Flight<'a> {
     pub(super) clock: &'a Clock,
     reader: StreamReader,
     key: Option<&'a Secret>,
+    api: Api,
     finished: bool,
 }
 
 impl<'a> Flight<'a> {
-    pub(super) fn new(seen: &'a mut Observation, clock: &'a Clock, key: Option<&'a Secret>) -> Self {
-        Self { seen, clock, reader: StreamReader::new(), key, finished: false }
+    pub(super) fn new(seen: &'a mut Observation, clock: &'a Clock, key: Option<&'a Secret>, api: Api) -> Self {
+        Self { seen, clock, reader: StreamReader::of(api), key, api, finished: false }
     }
 
     /// The request is handed over now.

@@ -75,6 +75,36 @@ pub enum EndpointError {
         cause: String,
     },
 
+    /// The suite asks for thinking in a way that this server does not have.
+    #[error("thinking cannot be asked of this server (dialect {dialect}): {why}")]
+    #[diagnostic(help("write `thinking: default`, or name `dialect` and `api` in the suite"))]
+    Thinking {
+        /// The dialect that is spoken.
+        dialect: &'static str,
+        /// What is missing.
+        why: String,
+    },
+
+    /// The file of `tokenizer` cannot be used.
+    #[error("the tokenizer {path} cannot be used: {cause}")]
+    #[diagnostic(help("name a tokenizer.json or a GGUF of the model that is served, or write `tokenizer: none`"))]
+    Tokenizer {
+        /// As written.
+        path: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+
+    /// `api_key_file` cannot be read.
+    #[error("the file {path} named by api_key_file holds no key: {cause}")]
+    #[diagnostic(help("it holds the key and nothing else; its contents reach no file of a run"))]
+    KeyFile {
+        /// As written.
+        path: String,
+        /// Why.
+        cause: String,
+    },
+
     /// The process may not open as many sockets as the plan needs.
     #[error("{wanted} requests in flight need {needed} open files, but the limit of this process is {limit}")]
     #[diagnostic(help("raise it with `ulimit -n {needed}`, or lower the concurrency"))]

@@ -1,22 +1,29 @@
-//! What a server says of itself before the first request: reachable, ready, which model, which limits, which template.
+//! What a server says of itself before the first request: reachable, ready, which server, which model, which limits, which template.
 use std::time::{Duration, Instant};
 
+use reqwest::Url;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Endpoint;
 use super::address::shown;
 use super::client::Document;
+use super::dialect::{self, Pages};
 use super::error::EndpointError;
+use super::metrics_page::{self, Source};
+use super::models::{count, listed_models};
 use super::stream::shorten;
+use super::survey::{CacheReset, Survey};
 use crate::record::{Outcome, RequestRecord, ResponseText};
 use crate::request::{Message, Prompt, Request, RequestKey, Sampling};
-use crate::target::config::Dialect;
+use crate::target::config::{Api, Dialect, TokenizerFrom, thinking_members};
 use crate::target::{Observation, Target, TargetFacts};
 use crate::units::Clock;
 
 /// A server that cannot list its models in this time is not ready for measurement.
 const PROBE_TIME: Duration = Duration::from_secs(10);
+/// Pages that not every server has are not waited for as long.
+const EXTRA_TIME: Duration = Duration::from_secs(3);
 /// Model lists of gateways are long.
 const PROBE_BYTES: usize = 4 << 20;
 /// Time for a server to close its connection after a stream.
@@ -31,81 +38,11 @@ fn calibration_prompt(prefix: &str, n: u32) -> String {
 }
 
 impl Endpoint {
-    /// Asks the server for its models, health and properties and for one token, and fills the facts.
+    /// Asks the server for its pages and for one token, and fills the facts.
     pub(super) async fn probe(&mut self) -> Result<(), EndpointError> {
         let begun = Instant::now();
-        let models = self.ask_models().await?;
-        self.ask_health().await?;
-        let props = self.ask_props().await;
-
-        let host = self.addresses.chat.host_str().unwrap_or("?").to_owned();
-        let port = self.addresses.chat.port_or_known_default().map_or(String::new(), |p| format!(":{p}"));
-        let mut facts = TargetFacts {
-            name: format!("OpenAI endpoint {host}{port}"),
-            model: self.settings.model.clone(),
-            version: "not stated".to_owned(),
-            ..TargetFacts::default()
-        };
-        let mut note = |name: &str, value: String| facts.facts.push((name.to_owned(), value));
-        note("url", shown(&self.addresses.chat));
-
-        let listed = models.as_ref().map(listed_models).unwrap_or_default();
-        let mine = listed.iter().find(|m| m.ids.contains(&self.settings.model));
-        match (mine, listed.as_slice()) {
-            (_, []) => self.warnings.push("the server lists no models; the model id could not be checked".to_owned()),
-            (None, all) => {
-                let names: Vec<&str> = all.iter().filter_map(|m| m.ids.first()).map(String::as_str).take(8).collect();
-                self.warnings.push(format!(
-                    "the server does not list the model `{}`; it lists {}",
-                    self.settings.model,
-                    names.join(", ")
-                ));
-            }
-            (Some(_), _) => {}
-        }
-        let about = mine.or(match listed.as_slice() {
-            [only] => Some(only),
-            _ => None,
-        });
-        facts.effective_context = about.and_then(|m| m.context);
-        if let Some(model) = about {
-            facts.facts.extend(model.facts.iter().cloned());
-        }
-
-        let build = props.as_ref().and_then(|p| p.get("build_info")).and_then(Value::as_str);
-        if let (Some(build), Some(props)) = (build, &props) {
-            self.dialect = Dialect::LlamaCpp;
-            facts.name = format!("llama.cpp {build}");
-            facts.version = build.to_owned();
-            let context = props.pointer("/default_generation_settings/n_ctx").and_then(count);
-            facts.effective_context = context.or(facts.effective_context);
-            facts.effective_concurrency = props.get("total_slots").and_then(count);
-            if let Some(template) = props.get("chat_template").and_then(Value::as_str) {
-                let digest = Sha256::digest(template.as_bytes());
-                let hex: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
-                facts.facts.push(("chat_template_sha256".to_owned(), hex));
-            }
-            // Only the file's name: the folder is the server's business.
-            if let Some(file) =
-                props.get("model_path").and_then(Value::as_str).and_then(|p| p.rsplit(['/', '\\']).next())
-            {
-                facts.facts.push(("model_file".to_owned(), file.to_owned()));
-            }
-        } else {
-            if self.settings.dialect == Dialect::LlamaCpp {
-                self.warnings.push("the suite says llama_cpp, but /props of the server has no build_info".to_owned());
-            }
-            if self.dialect == Dialect::Auto {
-                self.dialect = Dialect::Openai;
-            }
-        }
-        if let Some(slots) = facts.effective_concurrency.filter(|&slots| slots < self.settings.concurrency) {
-            let asked = self.settings.concurrency;
-            self.warnings.push(format!("the server decodes {slots} sequences together, {asked} were asked for"));
-        }
-        facts.facts.push(("dialect".to_owned(), self.dialect.word().to_owned()));
-        self.facts = facts;
-
+        let survey = self.survey().await?;
+        self.take(&survey)?;
         self.calibrate().await?;
         self.watch_connection().await;
         let warnings = std::mem::take(&mut self.warnings);
@@ -114,6 +51,192 @@ impl Endpoint {
         self.facts.facts.push(("probe_ms".to_owned(), begun.elapsed().as_millis().to_string()));
         self.clean_facts();
         Ok(())
+    }
+
+    /// Asks the server for its pages; asks for no token. The dialect that was found is spoken from now on, unless one was named.
+    ///
+    /// # Errors
+    /// When nobody answers, or the answer is "not yet" or "not you".
+    pub async fn survey(&mut self) -> Result<Survey, EndpointError> {
+        let models = self.ask_models().await?;
+        self.ask_health().await?;
+        let mut missing = Vec::new();
+        let mut pages = Pages { models, ..Pages::default() };
+        let read = |body: Option<Document>| body.and_then(|body| serde_json::from_slice(&body.body).ok());
+        pages.props = read(self.ask_extra("props", &mut missing).await);
+        pages.load = read(self.ask_extra("v1/load", &mut missing).await);
+        let page = self.ask_extra("metrics", &mut missing).await;
+        pages.metrics = page.map(|page| metrics_page::of_page(&String::from_utf8_lossy(&page.body)));
+        // The rest only where those leave it open.
+        let so_far = dialect::detect(&pages).dialect;
+        if matches!(so_far, Dialect::Openai | Dialect::Sglang) || self.settings.dialect == Dialect::Sglang {
+            pages.server_info = read(self.ask_extra("server_info", &mut missing).await);
+            if pages.server_info.is_none() {
+                pages.server_info = read(self.ask_extra("get_server_info", &mut missing).await);
+            }
+        }
+        if matches!(dialect::detect(&pages).dialect, Dialect::Openai | Dialect::Vllm) {
+            pages.version = read(self.ask_extra("version", &mut missing).await);
+        }
+
+        let found = dialect::detect(&pages);
+        let mut warnings = Vec::new();
+        self.dialect = match self.settings.dialect {
+            Dialect::Auto => found.dialect,
+            named => {
+                let other = found.dialect != named && found.dialect != Dialect::Openai;
+                let unseen = matches!(named, Dialect::Ninfer | Dialect::Sglang | Dialect::Vllm | Dialect::LlamaCpp);
+                if other {
+                    let (named, found) = (named.word(), found.dialect.word());
+                    warnings.push(format!("the suite says the server is {named}, its pages say {found}"));
+                } else if unseen && found.dialect == Dialect::Openai {
+                    let named = named.word();
+                    warnings.push(format!("the suite says the server is {named}, but none of its pages shows that"));
+                }
+                named
+            }
+        };
+        let models = pages.models.as_ref().map(listed_models).unwrap_or_default();
+        let metrics = pages.metrics.as_ref();
+        let mut counters = metrics.map(|page| page.counters.clone()).unwrap_or_default();
+        self.sources.clear();
+        if metrics.is_some_and(|page| page.reading.samples > 0) {
+            self.sources.push(Source::Metrics);
+        }
+        if let Some(load) = pages.load.as_ref().and_then(metrics_page::of_load) {
+            self.sources.push(Source::Load);
+            counters = counters.and(load);
+        }
+        let number = |page: &Option<Value>, paths: &[&str]| {
+            paths.iter().find_map(|path| page.as_ref()?.pointer(path).and_then(count))
+        };
+        let mine = models.iter().find(|m| m.ids.contains(&self.settings.model)).or(match models.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        });
+        let listed = mine.and_then(|model| model.context);
+        let context = number(&pages.props, &["/default_generation_settings/n_ctx"])
+            .or_else(|| number(&pages.load, &["/capacity/max_context"]))
+            .or(listed)
+            .or_else(|| number(&pages.server_info, &["/context_length"]));
+        let slots = number(&pages.props, &["/total_slots"])
+            .or_else(|| number(&pages.load, &["/capacity/max_concurrency"]))
+            .or_else(|| number(&pages.server_info, &["/max_running_requests"]));
+        let text = |page: &Option<Value>, path: &str| {
+            page.as_ref().and_then(|p| p.pointer(path)).and_then(Value::as_str).map(str::to_owned)
+        };
+        let kv_dtype =
+            metrics.and_then(|page| page.kv_dtype.clone()).or_else(|| text(&pages.server_info, "/kv_cache_dtype"));
+        let mut facts = mine.map(|model| model.facts.clone()).unwrap_or_default();
+        if let Some(template) = text(&pages.props, "/chat_template") {
+            let digest = Sha256::digest(template.as_bytes());
+            let hex: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
+            facts.push(("chat_template_sha256".to_owned(), hex));
+        }
+        // Only the file's name: the folder is the server's business.
+        if let Some(path) = text(&pages.props, "/model_path")
+            && let Some(file) = path.rsplit(['/', '\\']).next()
+        {
+            facts.push(("model_file".to_owned(), file.to_owned()));
+        }
+        let mut survey = Survey {
+            url: shown(self.addresses.of(self.settings.api)),
+            dialect: self.dialect,
+            evidence: found.evidence,
+            version: found.version,
+            models,
+            context,
+            slots,
+            kv_dtype,
+            counters: counters.counters.keys().cloned().collect(),
+            counter_pages: self.sources.iter().map(|source| source.path()).collect(),
+            restarts_observable: counters.observable(),
+            missing_pages: missing,
+            cache_reset: CacheReset::of(self.dialect),
+            facts,
+            warnings,
+        };
+        if let Some(key) = &self.settings.api_key {
+            survey.each_text(|text| *text = key.redact(text).into_owned());
+        }
+        Ok(survey)
+    }
+
+    /// Turns a survey into facts and warnings.
+    fn take(&mut self, survey: &Survey) -> Result<(), EndpointError> {
+        let address = self.addresses.of(self.settings.api);
+        let host = address.host_str().unwrap_or("?").to_owned();
+        let port = address.port_or_known_default().map_or(String::new(), |p| format!(":{p}"));
+        let name = match (self.dialect, &survey.version) {
+            (Dialect::LlamaCpp, Some(build)) => format!("llama.cpp {build}"),
+            (Dialect::Openai | Dialect::Auto, _) => format!("OpenAI endpoint {host}{port}"),
+            (dialect, Some(version)) => format!("{} {version}", proper(dialect)),
+            (dialect, None) => format!("{} at {host}{port}", proper(dialect)),
+        };
+        let mut facts = TargetFacts {
+            name,
+            model: self.settings.model.clone(),
+            version: survey.version.clone().unwrap_or_else(|| "not stated".to_owned()),
+            effective_context: survey.context,
+            effective_concurrency: survey.slots,
+            effective_kv_dtype: survey.kv_dtype.clone(),
+            ..TargetFacts::default()
+        };
+        let mut note = |name: &str, value: String| facts.facts.push((name.to_owned(), value));
+        note("url", survey.url.clone());
+        note("dialect", self.dialect.word().to_owned());
+        for sign in survey.evidence.iter().filter(|sign| sign.dialect == self.dialect.word()) {
+            note("dialect_seen", format!("{}: {}", sign.page, sign.saw));
+        }
+        if self.settings.api != Api::Chat {
+            note("api", self.settings.api.word().to_owned());
+        }
+        note("counters", if survey.counter_pages.is_empty() { "none" } else { "scraped" }.to_owned());
+        note("restarts", if survey.restarts_observable { "observable" } else { "not observable" }.to_owned());
+        if let Some(reset) = &survey.cache_reset {
+            note("cache_reset", reset.how.to_owned());
+        }
+        facts.facts.extend(survey.facts.iter().cloned());
+        self.facts = facts;
+
+        self.warnings.extend(survey.warnings.iter().cloned());
+        match survey.models.as_slice() {
+            [] => self.warnings.push("the server lists no models; the model id could not be checked".to_owned()),
+            all if all.iter().any(|model| model.ids.contains(&self.settings.model)) => {}
+            all => {
+                let names: Vec<&str> = all.iter().filter_map(|m| m.ids.first()).map(String::as_str).take(8).collect();
+                let (asked, listed) = (&self.settings.model, names.join(", "));
+                self.warnings.push(format!("the server does not list the model `{asked}`; it lists {listed}"));
+            }
+        }
+        if let Some(slots) = survey.slots.filter(|&slots| slots < self.settings.concurrency) {
+            let asked = self.settings.concurrency;
+            self.warnings.push(format!("the server decodes {slots} sequences together, {asked} were asked for"));
+        }
+        if self.settings.api == Api::Messages {
+            let said = "the Messages interface knows no ignore_eos: answers may be shorter than asked for";
+            self.warnings.push(said.to_owned());
+        }
+        match thinking_members(self.settings.api, self.dialect, self.settings.thinking) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(EndpointError::Thinking { dialect: self.dialect.word(), why }),
+        }
+    }
+
+    /// One page outside `/v1` that only some servers have. After one that hangs the others are not asked.
+    async fn ask_extra(&self, path: &'static str, missing: &mut Vec<&'static str>) -> Option<Document> {
+        if missing.contains(&HUNG) {
+            return None;
+        }
+        let within = EXTRA_TIME.min(self.probe_time());
+        let begun = Instant::now();
+        match self.http.get(&self.addresses.at_root(path), PROBE_BYTES, within).await {
+            Ok(document) if document.status == 200 => return Some(document),
+            Ok(_) => missing.push(path),
+            Err(_) if begun.elapsed() >= within => missing.extend([path, HUNG]),
+            Err(_) => missing.push(path),
+        }
+        None
     }
 
     async fn ask_models(&self) -> Result<Option<Value>, EndpointError> {
@@ -144,13 +267,6 @@ impl Endpoint {
         }
     }
 
-    async fn ask_props(&self) -> Option<Value> {
-        match self.http.get(&self.addresses.props, PROBE_BYTES, self.probe_time()).await {
-            Ok(Document { status: 200, body, .. }) => serde_json::from_slice(&body).ok(),
-            _ => None,
-        }
-    }
-
     fn probe_time(&self) -> Duration {
         PROBE_TIME.min(self.settings.timeouts.total)
     }
@@ -159,6 +275,57 @@ impl Endpoint {
     ///
     /// `overhead = usage.prompt_tokens - words`, every word being one token; the prefix of all prompts counts as overhead.
     async fn calibrate(&mut self) -> Result<(), EndpointError> {
+        let seen = self.one_token().await;
+        let row = seen.record;
+        let url = shown(self.addresses.of(self.settings.api));
+        let said = row.error.unwrap_or_default();
+        match row.outcome {
+            Outcome::Ok => {}
+            Outcome::HttpError => {
+                let status = row.http_status.and_then(|s| u16::try_from(s).ok()).unwrap_or(0);
+                return Err(EndpointError::Refused { url, status, said });
+            }
+            Outcome::ConnectFailed | Outcome::TimeoutConnect => {
+                return Err(EndpointError::Unreachable { url, cause: said });
+            }
+            outcome => return Err(EndpointError::NoAnswer { url, outcome: outcome.word(), cause: said }),
+        }
+        self.overhead = row.usage_prompt_tokens.and_then(|n| n.checked_sub(CALIBRATION_WORDS));
+        let prompt = calibration_prompt(&self.settings.prefix, CALIBRATION_WORDS);
+        let own = match &self.counter {
+            Some(counter) => counter.text(&prompt),
+            None if self.counts_by_server() => self.tokenize(&prompt).await,
+            None => None,
+        };
+        self.template_tokens = row.usage_prompt_tokens.zip(own).and_then(|(usage, own)| usage.checked_sub(own));
+        if self.settings.tokenizer != TokenizerFrom::None {
+            match (own, self.template_tokens) {
+                (None, _) => {
+                    self.warnings.push("the tokenizer named by the suite counts nothing: no /tokenize?".to_owned())
+                }
+                (Some(own), None) => self.warnings.push(format!(
+                    "the tokenizer named by the suite counts {own} tokens of a prompt that is {} for the server",
+                    row.usage_prompt_tokens.map_or_else(|| "uncounted".to_owned(), |n| n.to_string())
+                )),
+                (Some(_), Some(template)) => {
+                    self.facts.facts.push(("template_tokens".to_owned(), template.to_string()));
+                }
+            }
+        }
+        match self.overhead {
+            Some(n) => self.facts.facts.push(("template_and_prefix_tokens".to_owned(), n.to_string())),
+            None => self
+                .warnings
+                .push("the server reports no usable prompt_tokens; prompt lengths are not known".to_owned()),
+        }
+        if row.streamed == Some(false) {
+            self.warnings.push("the server answers without a stream: there are no token times".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Asks for one token of a prompt of known length, as a stream.
+    pub async fn one_token(&self) -> Observation {
         let request = Request {
             key: RequestKey { arm: String::new(), cell: "calibration".to_owned(), repeat: 0, index: 0, warmup: true },
             prompt: Prompt::Chat(vec![Message {
@@ -173,31 +340,37 @@ impl Endpoint {
         };
         let mut seen = Observation { record: RequestRecord::planned(&request, 0), text: ResponseText::default() };
         self.submit(&request, &Clock::start(), &mut seen).await;
-        let row = seen.record;
-        let url = shown(&self.addresses.chat);
-        let said = row.error.unwrap_or_default();
-        match row.outcome {
-            Outcome::Ok => {}
-            Outcome::HttpError => {
-                let status = row.http_status.and_then(|s| u16::try_from(s).ok()).unwrap_or(0);
-                return Err(EndpointError::Refused { url, status, said });
+        seen
+    }
+
+    /// Empties the server's prompt cache. `None` where it has no way; the prompts of cold workloads start with a nonce anyway.
+    ///
+    /// - SGLang: `POST /flush_cache`. vLLM: `POST /reset_prefix_cache`, in its developer mode only.
+    /// - llama.cpp: `POST /slots/{id}?action=erase` for each slot, only with `--slot-save-path`.
+    pub async fn reset_cache(&self) -> Option<Result<(), String>> {
+        CacheReset::of(self.dialect)?;
+        let slots = self.facts.effective_concurrency.unwrap_or(1);
+        let urls: Vec<Url> = match self.dialect {
+            Dialect::Sglang => vec![self.addresses.at_root("flush_cache")],
+            Dialect::Vllm => vec![self.addresses.at_root("reset_prefix_cache")],
+            _ => (0..slots)
+                .map(|slot| {
+                    let mut url = self.addresses.at_root(&format!("slots/{slot}"));
+                    url.set_query(Some("action=erase"));
+                    url
+                })
+                .collect(),
+        };
+        for url in urls {
+            match self.http.ask(&url, Vec::new(), ERROR_BYTES, self.probe_time()).await {
+                Ok(Document { status: 200..=299, .. }) => {}
+                Ok(Document { status, body, .. }) => {
+                    return Some(Err(format!("{}: status {status}: {}", shown(&url), self.clean_body(&body))));
+                }
+                Err(cause) => return Some(Err(format!("{}: {}", shown(&url), self.clean(&cause)))),
             }
-            Outcome::ConnectFailed | Outcome::TimeoutConnect => {
-                return Err(EndpointError::Unreachable { url, cause: said });
-            }
-            outcome => return Err(EndpointError::NoAnswer { url, outcome: outcome.word(), cause: said }),
         }
-        self.overhead = row.usage_prompt_tokens.and_then(|n| n.checked_sub(CALIBRATION_WORDS));
-        match self.overhead {
-            Some(n) => self.facts.facts.push(("template_and_prefix_tokens".to_owned(), n.to_string())),
-            None => self
-                .warnings
-                .push("the server reports no usable prompt_tokens; prompt lengths are not known".to_owned()),
-        }
-        if row.streamed == Some(false) {
-            self.warnings.push("the server answers without a stream: there are no token times".to_owned());
-        }
-        Ok(())
+        Some(Ok(()))
     }
 
     /// Finds out whether the server closes its connection after a stream without announcing it, as llama.cpp does within 0.1 ms.
@@ -239,42 +412,17 @@ impl Endpoint {
 
 /// Enough of a health page.
 const ERROR_BYTES: usize = super::stream::ERROR_READ_BYTES;
+/// Stands among the missing pages when one of them did not even refuse.
+const HUNG: &str = "(a page hung; the others were not asked)";
 
-/// One entry of a model list.
-#[derive(Debug, Default)]
-struct ListedModel {
-    ids: Vec<String>,
-    context: Option<u32>,
-    facts: Vec<(String, String)>,
-}
-
-/// The models of `/v1/models`; vLLM and SGLang say `max_model_len`, llama.cpp `meta.n_ctx` and aliases.
-fn listed_models(list: &Value) -> Vec<ListedModel> {
-    let Some(entries) = list.get("data").and_then(Value::as_array) else { return Vec::new() };
-    let mut models = Vec::new();
-    for entry in entries {
-        let Some(id) = entry.get("id").and_then(Value::as_str) else { continue };
-        let mut ids = vec![id.to_owned()];
-        let aliases = entry.get("aliases").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        ids.extend(aliases.iter().filter_map(Value::as_str).map(str::to_owned));
-        let at = |path: &str| entry.pointer(path).and_then(count);
-        let facts = [
-            ("/meta/n_ctx_train", "trained_context"),
-            ("/meta/n_vocab", "vocabulary"),
-            ("/meta/n_params", "parameters"),
-        ];
-        let facts = facts.iter().filter_map(|(path, name)| {
-            entry.pointer(path).filter(|v| v.is_u64()).map(|value| ((*name).to_owned(), value.to_string()))
-        });
-        models.push(ListedModel {
-            context: at("/max_model_len").or_else(|| at("/meta/n_ctx")),
-            facts: facts.collect(),
-            ids,
-        });
+/// The name of a server as its makers write it.
+fn proper(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Ninfer => "NInfer",
+        Dialect::Sglang => "SGLang",
+        Dialect::Vllm => "vLLM",
+        Dialect::LlamaCpp => "llama.cpp",
+        Dialect::Inferlab => "inferlab",
+        Dialect::Auto | Dialect::Openai => "OpenAI endpoint",
     }
-    models
-}
-
-fn count(value: &Value) -> Option<u32> {
-    value.as_u64().and_then(|n| u32::try_from(n).ok())
 }

@@ -18,6 +18,9 @@ pub struct Secret {
 /// Shorter keys are ordinary words (`EMPTY`, `test`) and would punch holes into a model's answer.
 const DISTINCTIVE_LEN: usize = 8;
 
+/// No key is longer.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
 impl Secret {
     /// Takes a key.
     pub fn new(value: impl Into<String>) -> Self {
@@ -44,6 +47,19 @@ impl Secret {
         match std::env::var(variable).ok().map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()) {
             Some(value) => Ok(Self::new(value)),
             None => Err(EndpointError::MissingKey { variable: variable.to_owned() }),
+        }
+    }
+
+    /// Reads the key from a file that holds nothing else; blanks around it are dropped.
+    pub fn from_file(path: &str) -> Result<Self, EndpointError> {
+        let failed = |cause: String| EndpointError::KeyFile { path: path.to_owned(), cause };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE_BYTES), &mut text)
+            .map_err(|error| failed(error.to_string()))?;
+        match text.trim() {
+            "" => Err(failed("it is empty".to_owned())),
+            key => Ok(Self::new(key)),
         }
     }
 

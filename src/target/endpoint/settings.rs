@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::error::EndpointError;
 use super::secret::Secret;
-use crate::target::config::{Dialect, EndpointConfig, TimeoutsConfig};
+use crate::target::config::{Api, Dialect, EndpointConfig, Thinking, TimeoutsConfig, TokenizerFrom};
 
 /// How long each stage of a request may take. Each has its own outcome word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +44,16 @@ pub struct EndpointSettings {
     pub timeouts: Timeouts,
     /// What the server speaks.
     pub dialect: Dialect,
+    /// Which of its interfaces is asked.
+    pub api: Api,
+    /// Who counts tokens besides the server's usage.
+    pub tokenizer: TokenizerFrom,
+    /// What is asked of its thinking.
+    pub thinking: Thinking,
     /// The workloads must not be answered from a prompt cache: where the server can be told so, it is.
     pub cold: bool,
-    /// Ask for token counts in every chunk where the dialect has them (llama.cpp `timings_per_token`), so that the tokens of the
-    /// first chunk are known; costs the server some bytes a token.
+    /// Ask for token counts in every chunk where the dialect has them (vLLM and SGLang `continuous_usage_stats`, llama.cpp and NInfer
+    /// `timings_per_token`), so that the tokens of the first chunk are known; costs the server some bytes a token.
     pub chunk_counts: bool,
     /// Most requests in flight, to check the limit of open files before the start.
     pub concurrency: u32,
@@ -65,6 +71,9 @@ impl EndpointSettings {
             api_key: None,
             timeouts: Timeouts::default(),
             dialect: Dialect::Auto,
+            api: Api::Chat,
+            tokenizer: TokenizerFrom::None,
+            thinking: Thinking::Default,
             cold: true,
             chunk_counts: false,
             concurrency: 1,
@@ -72,13 +81,20 @@ impl EndpointSettings {
         }
     }
 
-    /// Settings of an arm; the key is read from the environment now.
+    /// Settings of an arm; the key is read from the environment or its file now. Thinking is the caller's to set.
     pub fn from_config(config: &EndpointConfig, concurrency: u32, nonce: &str) -> Result<Self, EndpointError> {
-        let api_key = config.api_key_env.as_deref().map(Secret::from_env).transpose()?;
+        let api_key = match (&config.api_key_env, &config.api_key_file) {
+            (Some(variable), _) => Some(Secret::from_env(variable)?),
+            (None, Some(path)) => Some(Secret::from_file(path)?),
+            (None, None) => None,
+        };
         Ok(Self {
             api_key,
             timeouts: config.timeouts.into(),
             dialect: config.dialect,
+            api: config.api,
+            tokenizer: config.tokenizer.clone(),
+            chunk_counts: true,
             concurrency,
             prefix: nonce.to_owned(),
             ..Self::new(&config.url, &config.model)
@@ -108,5 +124,21 @@ mod tests {
         let config = serde_yaml::from_str::<Endpoint>(yaml).unwrap().resolve().unwrap();
         let error = EndpointSettings::from_config(&config, 1, "").unwrap_err();
         assert!(matches!(error, EndpointError::MissingKey { variable } if variable.ends_with("UNSET_KEY")));
+    }
+
+    #[test]
+    fn a_key_is_read_from_its_file_without_the_line_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let settings = || {
+            let yaml = format!("{{url: 'http://h:1/v1', model: m, api_key_file: '{}'}}", path.display());
+            let config = serde_yaml::from_str::<Endpoint>(&yaml).unwrap().resolve().unwrap();
+            EndpointSettings::from_config(&config, 1, "")
+        };
+        assert!(matches!(settings(), Err(EndpointError::KeyFile { .. })), "it is not there");
+        std::fs::write(&path, "sk-made-up-4711\n").unwrap();
+        assert_eq!(settings().unwrap().api_key.unwrap().expose(), "sk-made-up-4711");
+        std::fs::write(&path, " \n").unwrap();
+        assert!(matches!(settings(), Err(EndpointError::KeyFile { .. })), "it is empty");
     }
 }

@@ -6,9 +6,11 @@ use std::ops::ControlFlow;
 
 use super::answer::{Answer, MAX_TEXT_BYTES};
 use super::chunk::Chunk;
+use super::messages::{Event, Told};
 use super::sse::{SseItem, SseParser, SseTail};
 use crate::record::Outcome;
 use crate::target::Observation;
+use crate::target::config::Api;
 use crate::units::TimestampNs;
 
 /// Longest line and longest event of a stream. Real chunks stay below a few KiB.
@@ -25,7 +27,7 @@ pub(super) const ERROR_READ_BYTES: usize = 8 << 10;
 pub struct Step {
     /// Output came: text, reasoning, a tool call, a finish reason. Keep-alives are none.
     pub progress: bool,
-    /// Nothing more is wanted: `[DONE]`, an error, or a limit.
+    /// Nothing more is wanted: `[DONE]` or `message_stop`, an error, or a limit.
     pub ended: bool,
 }
 
@@ -63,6 +65,7 @@ pub struct StreamReader {
 
 #[derive(Debug)]
 struct State {
+    api: Api,
     answer: Answer,
     keepalives: u32,
     bad_chunks: u32,
@@ -80,12 +83,18 @@ impl Default for StreamReader {
 }
 
 impl StreamReader {
-    /// A reader at the start of a body.
+    /// A reader at the start of a body of `/chat/completions` or `/completions`.
     pub fn new() -> Self {
+        Self::of(Api::Chat)
+    }
+
+    /// A reader at the start of a body of this interface.
+    pub fn of(api: Api) -> Self {
         Self {
             form: Form::Unknown,
             sse: SseParser::new(MAX_EVENT_BYTES),
             state: State {
+                api,
                 answer: Answer::streamed(),
                 keepalives: 0,
                 bad_chunks: 0,
@@ -311,22 +320,32 @@ impl State {
 
     fn read(&mut self, json: &str, t: TimestampNs) {
         // A lone surrogate, a number out of range or a cut object costs this chunk, never the stream.
-        let bad = match serde_json::from_str::<Chunk<'_>>(json) {
-            Err(error) => error.to_string(),
-            Ok(chunk) => {
-                let took = self.answer.take(&chunk, t);
-                self.progress |= took.progress;
-                if self.answer.too_large() {
-                    self.over_limit = Some(format!("an answer larger than {MAX_TEXT_BYTES} bytes"));
-                }
-                if took.known {
-                    return;
-                }
-                "an object without choices, usage or error".to_owned()
-            }
+        let bad = match self.api {
+            Api::Chat | Api::Completions => match serde_json::from_str::<Chunk<'_>>(json) {
+                Ok(chunk) if self.take(&chunk, t) => return,
+                Ok(_) => "an object without choices, usage or error".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            Api::Messages => match serde_json::from_str::<Event<'_>>(json).map(Event::told) {
+                Ok(Told::Ping) => return self.keepalives = self.keepalives.saturating_add(1),
+                Ok(Told::Stop) => return self.done_seen = true,
+                Ok(Told::Chunk(chunk)) if self.take(&chunk, t) => return,
+                Ok(Told::Chunk(_) | Told::Unknown) => "an object that is no event of the Messages interface".to_owned(),
+                Err(error) => error.to_string(),
+            },
         };
         self.bad_chunks = self.bad_chunks.saturating_add(1);
         self.last_bad = Some(bad);
+    }
+
+    /// Folds a chunk into the answer; `false` when it holds nothing that we know.
+    fn take(&mut self, chunk: &Chunk<'_>, t: TimestampNs) -> bool {
+        let took = self.answer.take(chunk, t);
+        self.progress |= took.progress;
+        if self.answer.too_large() {
+            self.over_limit = Some(format!("an answer larger than {MAX_TEXT_BYTES} bytes"));
+        }
+        took.known
     }
 }
 
