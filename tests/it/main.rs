@@ -38,6 +38,7 @@ mod report_files;
 mod report_hostile;
 mod report_pictures;
 mod report_summary;
+mod run_bench;
 mod run_counters;
 mod run_endpoint;
 mod run_interfaces;
