@@ -361,12 +361,11 @@ impl Writer {
     }
 }
 
-/// The command line of the last segment without the folder of the program; secrets in it were left out when it was recorded.
+/// The command line of the last segment; secrets in it were left out when it was recorded.
 fn started_as(run: &RunSummary) -> Option<String> {
     let (_, build) = run.provenance.iter().find(|(group, _)| group == "build")?;
     let (_, arguments) = build.iter().find(|(name, _)| name == "arguments")?;
-    let rest = arguments.split_once(' ').map_or("", |(_, rest)| rest);
-    (!rest.is_empty()).then(|| format!("inferlab {rest}"))
+    arguments.contains(' ').then(|| arguments.clone())
 }
 
 fn workloads(runs: &[RunSummary]) -> Vec<String> {

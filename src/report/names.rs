@@ -1,4 +1,5 @@
 //! What a metric's name says: its family, statistic, unit and meaning. Meanings follow the project's formulas.
+use crate::metric::METRICS;
 use crate::metric::summary::Better;
 
 /// A metric as a table needs it.
@@ -22,168 +23,60 @@ pub struct Described {
     pub primary: bool,
 }
 
-struct Family {
-    name: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    better: Better,
-    primary: bool,
-    meaning: &'static str,
-}
-
-const fn family(
-    name: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    better: Better,
-    primary: bool,
-    meaning: &'static str,
-) -> Family {
-    Family { name, label, unit, better, primary, meaning }
-}
-
-use Better::{Higher, Lower, Neither};
-
-/// In the order of a report. A longer name wins over its prefix.
-const FAMILIES: &[Family] = &[
-    family(
-        "decode_tok_s_aggregate",
-        "decode, all lanes",
-        "tok/s",
-        Higher,
-        true,
-        "tokens emitted while all lanes decode and none prefills, divided by that time",
-    ),
-    family(
-        "decode_tok_s",
-        "decode, one request",
-        "tok/s",
-        Higher,
-        true,
-        "1000 / tpot_ms of one request, by the wall clock",
-    ),
-    family(
-        "run_tok_s",
-        "whole run",
-        "tok/s",
-        Higher,
-        true,
-        "completion tokens of the cell divided by its whole duration, prefill included",
-    ),
-    family(
-        "prefill_tok_s",
-        "prefill",
-        "tok/s",
-        Higher,
-        true,
-        "prompt tokens computed divided by the time in prefill; where the target does not say, (prompt - cached) / ttft, labelled so",
-    ),
-    family(
-        "goodput_req_s",
-        "goodput",
-        "req/s",
-        Higher,
-        true,
-        "requests that met every objective, divided by the window",
-    ),
-    family(
-        "acceptance",
-        "acceptance",
-        "%",
-        Higher,
-        true,
-        "sum of accepted tokens divided by sum of drafted tokens, over the cell",
-    ),
-    family(
-        "ttft_ms",
-        "TTFT",
-        "ms",
-        Lower,
-        true,
-        "first generated token of any kind - sent; never a role-only or empty delta",
-    ),
-    family("tpot_ms", "TPOT", "ms", Lower, true, "(last token - first token) / (n - tokens in the first chunk)"),
-    family("icl_ms", "ICL", "ms", Lower, true, "gap between two chunks that carry tokens; a chunk is not a token"),
-    family("e2e_latency_ms", "end-to-end latency", "ms", Lower, true, "end - sent"),
-    family("itl_ms", "ITL", "ms", Lower, false, "icl_ms where every chunk carries exactly one token"),
-    family(
-        "ttft_answer_ms",
-        "TTFT of the answer",
-        "ms",
-        Lower,
-        false,
-        "first token of the answer, after any reasoning - sent",
-    ),
-    family(
-        "ttft_from_schedule_ms",
-        "TTFT from schedule",
-        "ms",
-        Lower,
-        false,
-        "first generated token - the time the arrival process wanted it sent",
-    ),
-    family(
-        "ttft_answer_from_schedule_ms",
-        "TTFT of the answer from schedule",
-        "ms",
-        Lower,
-        false,
-        "first token of the answer - the time the arrival process wanted it sent",
-    ),
-    family("ttfb_ms", "first byte", "ms", Lower, false, "first byte of the body - sent"),
-    family(
-        "e2e_latency_from_schedule_ms",
-        "end-to-end latency from schedule",
-        "ms",
-        Lower,
-        false,
-        "end - the time the arrival process wanted it sent",
-    ),
-    family("lateness_ms", "our lateness", "ms", Lower, false, "sent - scheduled: the load generator's own delay"),
-    family(
-        "server_decode_tok_s",
-        "decode, server's clock",
-        "tok/s",
-        Higher,
-        false,
-        "the server's own decode rate, normalised to n - 1 intervals",
-    ),
-    family("prompt_tokens", "prompt", "tokens", Neither, false, "prompt length as the target counts it"),
-    family("completion_tokens", "completion", "tokens", Neither, false, "generated tokens as the target counts them"),
+/// Families shown with the results; all others stand under "Further measures".
+const PRIMARY: [&str; 11] = [
+    "decode_tok_s_aggregate",
+    "decode_tok_s",
+    "run_tok_s",
+    "prefill_tok_s",
+    "request_rate_req_s",
+    "goodput_req_s",
+    "acceptance",
+    "ttft_ms",
+    "tpot_ms",
+    "icl_ms",
+    "e2e_latency_ms",
 ];
 
 const STATISTICS: [&str; 11] = ["p50", "p90", "p95", "p99", "p999", "mean", "min", "max", "sd", "median", "total"];
 
-/// What `name` says.
-pub fn describe(name: &str) -> Described {
-    let (stem, statistic) = match name.rsplit_once('_') {
+/// Family and statistic of a name.
+fn split(name: &str) -> (&str, &str) {
+    match name.rsplit_once('_') {
         Some((stem, last)) if STATISTICS.contains(&last) => (stem, last),
         _ => (name, ""),
-    };
-    let known = FAMILIES.iter().position(|f| f.name == stem);
-    let statistic = statistic.to_owned();
-    match known {
-        Some(rank) => {
-            let Family { label, unit, better, primary, meaning, .. } = FAMILIES[rank];
+    }
+}
+
+/// What `name` says, from the table of metrics; a name that is not in it is told by its own parts.
+pub fn describe(name: &str) -> Described {
+    let (stem, statistic) = split(name);
+    let of_family = || METRICS.iter().enumerate().filter(|(_, metric)| split(metric.name).0 == stem);
+    // What a family means is said of one request; its mean adds only how repeats are put together.
+    let told = of_family().find(|(_, metric)| split(metric.name).1 != "mean").or_else(|| of_family().next());
+    let (family, statistic) = (stem.to_owned(), statistic.to_owned());
+    match told.zip(of_family().next()) {
+        Some(((_, metric), (rank, _))) => {
+            let words = metric.label.strip_suffix(split(metric.name).1).unwrap_or(metric.label).trim_end();
             Described {
-                family: stem.to_owned(),
-                label: label.to_owned(),
+                family,
+                label: words.to_owned(),
                 statistic,
-                unit,
-                meaning,
-                better,
+                unit: metric.unit,
+                meaning: metric.meaning,
+                better: metric.better,
                 rank,
-                primary,
+                primary: PRIMARY.contains(&stem),
             }
         }
         None => Described {
-            family: stem.to_owned(),
+            family,
             label: stem.replace('_', " "),
             statistic,
             unit: unit_in(stem),
             meaning: "",
-            better: Neither,
-            rank: FAMILIES.len(),
+            better: Better::Neither,
+            rank: METRICS.len(),
             // A rate nobody described is still a result.
             primary: matches!(unit_in(stem), "tok/s" | "req/s"),
         },
@@ -225,6 +118,15 @@ mod tests {
             (aggregate.family.as_str(), aggregate.statistic.as_str(), aggregate.unit),
             ("decode_tok_s_aggregate", "", "tok/s")
         );
+        let run = describe("request_rate_req_s");
+        assert_eq!((run.label.as_str(), run.unit, run.primary), ("requests", "req/s", true));
+        for metric in METRICS {
+            let described = describe(metric.name);
+            assert_eq!((described.unit, described.meaning.is_empty()), (metric.unit, false), "{}", metric.name);
+        }
+        for family in PRIMARY {
+            assert!(METRICS.iter().any(|metric| split(metric.name).0 == family), "{family} names no metric");
+        }
         let new = describe("thing_tok_s_p50");
         assert_eq!((new.label.as_str(), new.unit, new.statistic.as_str()), ("thing tok s", "tok/s", "p50"));
     }
