@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use inferlab::metric::row::decode_work;
 use inferlab::record::{FirstChunkSource, LoggedEvent, Outcome};
+use inferlab::target::endpoint::TokenCounter;
 use inferlab::target::endpoint::metrics_page::of_page;
 use serde_json::{Value, json};
 
@@ -240,6 +241,21 @@ fn the_servers_own_tokenizer_counts_where_the_suite_says_so_and_a_usage_that_lie
         assert_eq!((row.usage_completion_tokens, row.counted_completion_tokens), (Some(12), Some(8)));
         assert_eq!((row.usage_mismatch, row.first_chunk_tokens), (Some(true), Some(2)));
     }
+}
+
+#[test]
+fn a_gguf_counts_a_text_as_llama_cpp_does() {
+    let Some(path) = crate::real_model::smollm2_path() else { return };
+    let counter = TokenCounter::open(path.to_str().unwrap()).unwrap();
+    // Written by llama.cpp itself; see the file.
+    let golden: Value = serde_json::from_str(include_str!("../fixtures/engine/tokenizer.json")).unwrap();
+    let mut compared = 0;
+    for row in golden["rows"].as_array().unwrap().iter().filter(|row| row["parse_special"] == false) {
+        let ids = row["ids"]["smollm"].as_array().unwrap().len();
+        assert_eq!(counter.text(row["text"].as_str().unwrap()), Some(ids as u32), "{}", row["text"]);
+        compared += 1;
+    }
+    assert!(compared >= 7, "{compared} texts");
 }
 
 #[test]

@@ -143,6 +143,6 @@ fn thinking_that_the_server_found_cannot_be_asked_for_ends_the_run_before_its_st
     let lab = Lab::new(&suite(&server.url(), "dialect: auto", "thinking: off\n"));
     let output = lab.output(&["run", "suite.yaml"]);
     assert_eq!(code(&output), 2, "{}", said(&output));
-    assert!(said(&output).contains("name the dialect") && lab.runs().is_empty(), "{}", said(&output));
+    assert!(said(&output).contains("no member that switches thinking") && lab.runs().is_empty(), "{}", said(&output));
     assert!(server.received().iter().all(|r| r.method == "GET"), "no token was asked for");
 }

@@ -1,5 +1,6 @@
 //! Folds chunks into one answer: text, tool calls, counts, and the times at which tokens came.
-use super::chunk::{self, Choice, Chunk, Message, MetaInfo, Timings, ToolPiece, Usage};
+use super::chunk::{self, Choice, Chunk, Message, MetaInfo, ToolPiece, Usage};
+use super::figures::ServerFigures;
 use super::lenient::{Count, List, Object};
 use crate::record::{Finish, FirstChunk, FirstChunkSource, RequestRecord, ResponseText, ToolCall};
 use crate::target::Observation;
@@ -45,7 +46,7 @@ pub struct Answer {
 
     usage: Option<Counts>,
     bad_usage: bool,
-    server: Server,
+    server: ServerFigures,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -55,19 +56,6 @@ struct Counts {
     total: Option<u32>,
     reasoning: Option<u32>,
     cached: Option<u32>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Server {
-    cache_n: Option<u32>,
-    prompt_n: Option<u32>,
-    prompt_ms: Option<f64>,
-    predicted_n: Option<u32>,
-    predicted_ms: Option<f64>,
-    queue_ms: Option<f64>,
-    draft_n: Option<u32>,
-    draft_accepted: Option<u32>,
-    rounds: Option<u32>,
 }
 
 /// What a piece of an answer is.
@@ -140,7 +128,7 @@ impl Answer {
         // Counts first: a guard on `choices` before them would lose those of the last chunk, whose `choices` are empty.
         self.count(&chunk.usage);
         if let Some(timings) = chunk.timings.good() {
-            self.server.take(timings);
+            self.server.take_timings(timings);
         }
         self.account(&chunk.meta_info);
         let Some(choice) = chunk.choices.value.as_ref().and_then(Object::good) else {
@@ -324,12 +312,7 @@ impl Answer {
         let counts = self.usage.get_or_insert_default();
         counts.cached = counts.cached.or(meta.cached_tokens.good());
         counts.reasoning = counts.reasoning.or(meta.reasoning_tokens.good());
-        let server = &mut self.server;
-        server.queue_ms = meta.queue_time.0.map(|seconds| seconds * 1e3).or(server.queue_ms);
-        server.rounds = meta.spec_verify_ct.good().or(server.rounds);
-        let accepted = meta.spec_num_correct_drafts.good().or(meta.spec_accepted_drafts.good());
-        let drafted = meta.spec_num_proposed_drafts.good().or(meta.spec_proposed_drafts.good());
-        (server.draft_accepted, server.draft_n) = (accepted.or(server.draft_accepted), drafted.or(server.draft_n));
+        self.server.take_meta(meta);
     }
 
     /// Whether the counts cannot be true; `None` where there are none.
@@ -379,30 +362,7 @@ impl Answer {
             row.finish = Some(self.finish.unwrap_or(Finish::None));
             row.thinking_seen = Some(!self.text.reasoning.is_empty());
         }
-        row.server_cache_n = self.server.cache_n;
-        row.server_prompt_n = self.server.prompt_n;
-        row.server_prompt_ms = self.server.prompt_ms;
-        row.server_predicted_n = self.server.predicted_n;
-        row.server_predicted_ms = self.server.predicted_ms;
-        row.server_queue_ms = self.server.queue_ms;
-        row.server_rounds = self.server.rounds;
-        row.server_draft_n = self.server.draft_n;
-        row.server_draft_accepted = self.server.draft_accepted;
+        self.server.fill(row);
         seen.text = std::mem::take(&mut self.text);
-    }
-}
-
-impl Server {
-    fn take(&mut self, timings: &Timings) {
-        *self = Self {
-            cache_n: timings.cache_n.good(),
-            prompt_n: timings.prompt_n.good(),
-            prompt_ms: timings.prompt_ms.0,
-            predicted_n: timings.predicted_n.good(),
-            predicted_ms: timings.predicted_ms.0,
-            draft_n: timings.draft_n.good(),
-            draft_accepted: timings.draft_n_accepted.good(),
-            ..*self
-        };
     }
 }

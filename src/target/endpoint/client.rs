@@ -11,7 +11,8 @@ use reqwest::header::{
 use reqwest::{Client, RequestBuilder, Response, Url};
 
 use super::address::Addresses;
-use super::connection::{Connecting, Stage, WatchConnections};
+use super::connection::{Connecting, WatchConnections};
+use super::deadlines::Deadlines;
 use super::error::EndpointError;
 use super::secret::Secret;
 use super::settings::Timeouts;
@@ -299,54 +300,6 @@ impl HttpClient {
         }
         let wait = header(reqwest::header::RETRY_AFTER).map(|s| format!(" (retry-after: {s})")).unwrap_or_default();
         if said.is_empty() { format!("{status}{wait}") } else { format!("{said}{wait}") }
-    }
-}
-
-/// When which stage of a request is late.
-#[derive(Debug, Clone, Copy)]
-struct Deadlines {
-    sent: Instant,
-    timeouts: Timeouts,
-}
-
-impl Deadlines {
-    fn total(&self) -> Instant {
-        self.sent + self.timeouts.total
-    }
-
-    fn before_first_byte(&self, stage: Stage) -> Instant {
-        let due = match stage {
-            // The client's own connect deadline ends this stage.
-            Stage::Connecting => self.total(),
-            Stage::Pooled => self.sent + self.timeouts.first_byte,
-            Stage::Connected(at) => at + self.timeouts.first_byte,
-        };
-        due.min(self.total())
-    }
-
-    fn after(&self, output: Instant) -> Instant {
-        (output + self.timeouts.idle).min(self.total())
-    }
-
-    fn first_byte_missed(&self, now: Instant, what: &str) -> (Outcome, String) {
-        match self.total_missed(now) {
-            Some(missed) => missed,
-            None => {
-                (Outcome::TimeoutFirstByte, format!("no {what} within {} ms", self.timeouts.first_byte.as_millis()))
-            }
-        }
-    }
-
-    fn idle_missed(&self, now: Instant) -> (Outcome, String) {
-        match self.total_missed(now) {
-            Some(missed) => missed,
-            None => (Outcome::TimeoutIdle, format!("no output for {} ms", self.timeouts.idle.as_millis())),
-        }
-    }
-
-    fn total_missed(&self, now: Instant) -> Option<(Outcome, String)> {
-        let limit = self.timeouts.total;
-        (now >= self.total()).then(|| (Outcome::TimeoutTotal, format!("not finished within {} ms", limit.as_millis())))
     }
 }
 

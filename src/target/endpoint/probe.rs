@@ -16,8 +16,8 @@ use super::stream::shorten;
 use super::survey::{CacheReset, Survey};
 use crate::record::{Outcome, RequestRecord, ResponseText};
 use crate::request::{Message, Prompt, Request, RequestKey, Sampling};
-use crate::target::config::{Api, Dialect, TokenizerFrom, thinking_members};
-use crate::target::{Observation, Target, TargetFacts};
+use crate::target::config::{Dialect, TokenizerFrom};
+use crate::target::{Observation, Target};
 use crate::units::Clock;
 
 /// A server that cannot list its models in this time is not ready for measurement.
@@ -160,67 +160,6 @@ impl Endpoint {
             survey.each_text(|text| *text = key.redact(text).into_owned());
         }
         Ok(survey)
-    }
-
-    /// Turns a survey into facts and warnings.
-    fn take(&mut self, survey: &Survey) -> Result<(), EndpointError> {
-        let address = self.addresses.of(self.settings.api);
-        let host = address.host_str().unwrap_or("?").to_owned();
-        let port = address.port_or_known_default().map_or(String::new(), |p| format!(":{p}"));
-        let name = match (self.dialect, &survey.version) {
-            (Dialect::LlamaCpp, Some(build)) => format!("llama.cpp {build}"),
-            (Dialect::Openai | Dialect::Auto, _) => format!("OpenAI endpoint {host}{port}"),
-            (dialect, Some(version)) => format!("{} {version}", proper(dialect)),
-            (dialect, None) => format!("{} at {host}{port}", proper(dialect)),
-        };
-        let mut facts = TargetFacts {
-            name,
-            model: self.settings.model.clone(),
-            version: survey.version.clone().unwrap_or_else(|| "not stated".to_owned()),
-            effective_context: survey.context,
-            effective_concurrency: survey.slots,
-            effective_kv_dtype: survey.kv_dtype.clone(),
-            ..TargetFacts::default()
-        };
-        let mut note = |name: &str, value: String| facts.facts.push((name.to_owned(), value));
-        note("url", survey.url.clone());
-        note("dialect", self.dialect.word().to_owned());
-        for sign in survey.evidence.iter().filter(|sign| sign.dialect == self.dialect.word()) {
-            note("dialect_seen", format!("{}: {}", sign.page, sign.saw));
-        }
-        if self.settings.api != Api::Chat {
-            note("api", self.settings.api.word().to_owned());
-        }
-        note("counters", if survey.counter_pages.is_empty() { "none" } else { "scraped" }.to_owned());
-        note("restarts", if survey.restarts_observable { "observable" } else { "not observable" }.to_owned());
-        if let Some(reset) = &survey.cache_reset {
-            note("cache_reset", reset.how.to_owned());
-        }
-        facts.facts.extend(survey.facts.iter().cloned());
-        self.facts = facts;
-
-        self.warnings.extend(survey.warnings.iter().cloned());
-        match survey.models.as_slice() {
-            [] => self.warnings.push("the server lists no models; the model id could not be checked".to_owned()),
-            all if all.iter().any(|model| model.ids.contains(&self.settings.model)) => {}
-            all => {
-                let names: Vec<&str> = all.iter().filter_map(|m| m.ids.first()).map(String::as_str).take(8).collect();
-                let (asked, listed) = (&self.settings.model, names.join(", "));
-                self.warnings.push(format!("the server does not list the model `{asked}`; it lists {listed}"));
-            }
-        }
-        if let Some(slots) = survey.slots.filter(|&slots| slots < self.settings.concurrency) {
-            let asked = self.settings.concurrency;
-            self.warnings.push(format!("the server decodes {slots} sequences together, {asked} were asked for"));
-        }
-        if self.settings.api == Api::Messages {
-            let said = "the Messages interface knows no ignore_eos: answers may be shorter than asked for";
-            self.warnings.push(said.to_owned());
-        }
-        match thinking_members(self.settings.api, self.dialect, self.settings.thinking) {
-            Ok(_) => Ok(()),
-            Err(why) => Err(EndpointError::Thinking { dialect: self.dialect.word(), why }),
-        }
     }
 
     /// One page outside `/v1` that only some servers have. After one that hangs the others are not asked.
@@ -414,15 +353,3 @@ impl Endpoint {
 const ERROR_BYTES: usize = super::stream::ERROR_READ_BYTES;
 /// Stands among the missing pages when one of them did not even refuse.
 const HUNG: &str = "(a page hung; the others were not asked)";
-
-/// The name of a server as its makers write it.
-fn proper(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Ninfer => "NInfer",
-        Dialect::Sglang => "SGLang",
-        Dialect::Vllm => "vLLM",
-        Dialect::LlamaCpp => "llama.cpp",
-        Dialect::Inferlab => "inferlab",
-        Dialect::Auto | Dialect::Openai => "OpenAI endpoint",
-    }
-}
