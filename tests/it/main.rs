@@ -46,6 +46,7 @@ mod run_interrupt;
 mod run_lab;
 mod run_llama_server;
 mod run_quick;
+mod serving;
 mod statistics;
 mod table;
 mod tokenizer;
