@@ -1,5 +1,6 @@
 //! What is sent to a target: a prompt, a sampler and a length. A workload makes it; a target carries it out.
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// Which row this request is: unique in a run together with its attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +33,34 @@ pub enum Prompt {
     Chat(Vec<Message>),
     /// Token ids as they stand, for models without a tokenizer (`synthetic`).
     TokenIds(Vec<u32>),
+}
+
+impl Prompt {
+    /// First 16 hex digits of the SHA-256 of the prompt.
+    pub fn sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        match self {
+            Self::Chat(messages) => {
+                for message in messages {
+                    // Lengths first, so that no two message lists hash the same bytes.
+                    for part in [&message.role, &message.content] {
+                        hash.update((part.len() as u64).to_le_bytes());
+                        hash.update(part.as_bytes());
+                    }
+                }
+            }
+            Self::TokenIds(ids) => ids.iter().for_each(|id| hash.update(id.to_le_bytes())),
+        }
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Name of what it is made of.
+    pub fn source(&self) -> &'static str {
+        match self {
+            Self::Chat(_) => "common words",
+            Self::TokenIds(_) => "random token ids",
+        }
+    }
 }
 
 /// How tokens are drawn. Every field is always sent, so that no server default hides in a result.

@@ -1,4 +1,5 @@
 //! The command line: what can be typed, and which exit code answers it. Bodies of commands live in a file each.
+pub mod bench;
 pub mod console;
 pub mod doctor;
 pub mod exit;
@@ -53,6 +54,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Show what a run would do, without running anything.
     Plan(plan::PlanArgs),
+    /// Measure prefill and decode of a model or server without a file, in a box of time.
+    Bench(bench::BenchArgs),
     /// Write reports of finished or partial runs, from their logs only.
     Report(report::ReportArgs),
     /// Check a run's log: every line, checksum and count.
@@ -70,7 +73,6 @@ pub enum Command {
 
 /// Commands of the contract that this version does not have, with what to use meanwhile.
 const LATER: &[(&str, &str)] = &[
-    ("bench", "write a small suite and use `inferlab run`"),
     ("calibrate", "`inferlab run` a suite with `noise_floor: true`"),
     ("import", "only runs of this program are read"),
     ("dataset", "the suites of this version need no dataset"),
@@ -134,6 +136,7 @@ fn dispatch(command: &Command, console: &Console) -> CommandResult {
     match command {
         Command::Run(args) => run::run(args, console),
         Command::Plan(args) => plan::plan(args, console),
+        Command::Bench(args) => bench::bench(args, console),
         Command::Report(args) => report::report(args, console),
         Command::Verify(args) => verify::verify(args, console),
         Command::Table(args) => table::table(args, console),

@@ -1,6 +1,8 @@
 //! The plan: arms, cells and the order of visits, fully resolved before anything runs.
 use super::{Experiment, ExperimentError, Thinking, arms, order};
-use crate::record::{PlannedArm, PlannedCell, PlannedLimits, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit};
+use crate::record::{
+    PlannedArm, PlannedCell, PlannedLimits, PlannedOffer, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit,
+};
 use crate::target::config::{InProcessConfig, TargetConfig};
 use crate::workload::{MAX_REQUESTS, Workload};
 use crate::yaml::{AutoOr, KeyPath, Part, Place, inline, nearest, quoted};
@@ -175,6 +177,12 @@ impl Cell {
             requests: self.workload.requests(),
             warmup: self.workload.warmup(),
             cold: self.workload.cold(),
+            offer: self.workload.load().offer().map(|offer| PlannedOffer {
+                load: self.workload.load().key().to_owned(),
+                rate_req_s: offer.rate_req_s,
+                duration_s: offer.duration.as_secs_f64(),
+                max_in_flight: offer.max_in_flight,
+            }),
         }
     }
 }
@@ -207,12 +215,20 @@ fn fits(experiment: &Experiment, arm: &Arm, target: &InProcessConfig, cell: &Cel
     let path = KeyPath::root().key("workloads").index(cell.entry).key(workload.key());
     let (concurrency, prompt, completion) =
         (cell.workload.concurrency(), cell.workload.prompt_tokens(), cell.workload.completion_tokens());
-    let length = u64::from(prompt) + u64::from(completion);
+    let length = cell.workload.longest();
     let on = |key: &str| arms::target_path(experiment, arm, key);
     if length > u64::from(target.max_context) {
         let axis = match workload {
             Workload::DecodeScaling(workload) => &workload.prompt_tokens,
             Workload::PrefillScaling(workload) => &workload.prompt_tokens,
+            Workload::Serving(_) => {
+                let message = format!(
+                    "a request may hold {length} tokens and arm `{}` has {} tokens of context",
+                    arm.name, target.max_context
+                );
+                let help = format!("ask for less, or set `{}` to {length} or more", on("max_context"));
+                return Err(experiment.origin.rule(&path, message, help));
+            }
         };
         let path = path.key("prompt_tokens");
         let path = axis
@@ -230,6 +246,10 @@ fn fits(experiment: &Experiment, arm: &Arm, target: &InProcessConfig, cell: &Cel
             message,
             format!("ask for less, or set `{}` to {length} or more", on("max_context")),
         ));
+    }
+    // Under `serving` a request may wait for its turn: how long is what is asked.
+    if matches!(workload, Workload::Serving(_)) {
+        return Ok(());
     }
     let path = path.key("load").key("closed").key("concurrency");
     let lanes = workload.load().concurrencies();

@@ -100,15 +100,14 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(out, "  {:width$}  {}", "cell", head.join("  "))?;
     for cell in &plan.cells {
         let workload = &cell.workload;
-        let numbers = [
-            workload.concurrency(),
-            workload.prompt_tokens(),
-            workload.completion_tokens(),
-            workload.warmup(),
-            workload.requests(),
-        ];
+        let load = match workload.load().offer() {
+            Some(offer) => format!("{:.3}/s", offer.rate_req_s),
+            None => workload.concurrency().to_string(),
+        };
+        let counts = [workload.prompt_tokens(), workload.completion_tokens(), workload.warmup(), workload.requests()];
+        let numbers = std::iter::once(load).chain(counts.iter().map(u32::to_string));
         let numbers: Vec<String> =
-            numbers.iter().zip(head).map(|(number, head)| format!("{number:>0$}", head.len())).collect();
+            numbers.zip(head).map(|(number, head)| format!("{number:>0$}", head.len())).collect();
         writeln!(out, "  {:width$}  {}", cell.id, numbers.join("  "))?;
     }
     writeln!(out, "\norder")?;

@@ -3,13 +3,15 @@ use std::collections::BTreeSet;
 
 use super::{Experiment, ExperimentError, SCHEMA};
 use crate::target::config::{Endpoint, InProcess, TargetEntry};
-use crate::workload::{Load, Workload};
+use crate::workload::{Distribution, Length, Load, Serving, Workload};
 use crate::yaml::{Axis, KeyPath, Part, YamlError};
 
 /// Most repeats, and most of any count that one number asks for.
 const MAX_REPEATS: u32 = 10_000;
 const MAX_COUNT: u32 = 1_000_000;
 const MAX_NAME: usize = 64;
+/// Most shapes of a mix.
+const MAX_SHAPES: usize = 100;
 
 /// Checks every value that needs no other arm or cell to be judged.
 pub(super) fn check(experiment: &Experiment) -> Result<(), ExperimentError> {
@@ -244,17 +246,25 @@ fn check_workload(experiment: &Experiment, workload: &Workload, path: &KeyPath) 
     };
     match workload.load() {
         Load::Closed(closed) => each_count(experiment, &load.key("concurrency"), &closed.concurrency, 65_536)?,
-        Load::Constant(constant) => {
-            constant.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?
-        }
-        Load::Poisson(poisson) => {
-            poisson.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?
+        Load::Constant(rate) | Load::Poisson(rate) => {
+            rate.rate_req_s.values().iter().try_for_each(|rate| positive(&load.key("rate_req_s"), rate.0))?;
+            stop(experiment, &load, rate.duration.is_some(), rate.requests)?;
+            count(experiment, &load.key("max_in_flight"), rate.max_in_flight, 65_536)?;
         }
         Load::Ramp(ramp) => {
             positive(&load.key("from_req_s"), ramp.from_req_s.0)?;
             positive(&load.key("to_req_s"), ramp.to_req_s.0)?;
+            stop(experiment, &load, ramp.duration.is_some(), ramp.requests)?;
+            count(experiment, &load.key("max_in_flight"), ramp.max_in_flight, 65_536)?;
         }
         Load::Trace(_) => {}
+    }
+    for (_, _, point) in workload.load().points() {
+        let arrivals = point.offer().map_or(0, |offer| offer.arrivals);
+        if arrivals > MAX_COUNT {
+            let message = format!("{arrivals} requests would arrive; at most {MAX_COUNT}");
+            return Err(experiment.origin.rule(&load, message, "ask for a lower rate or a shorter time"));
+        }
     }
     match workload {
         Workload::DecodeScaling(workload) => {
@@ -270,8 +280,90 @@ fn check_workload(experiment: &Experiment, workload: &Workload, path: &KeyPath) 
             each_count(experiment, &path.key("prompt_tokens"), &workload.prompt_tokens, 16 << 20)?;
             count(experiment, &path.key("requests"), workload.requests, MAX_COUNT)?;
         }
+        Workload::Serving(workload) => serving(experiment, workload, path)?,
     }
     Ok(())
+}
+
+/// Either a time or a count ends an open loop.
+fn stop(experiment: &Experiment, path: &KeyPath, by_time: bool, requests: Option<u32>) -> Result<(), ExperimentError> {
+    match (by_time, requests) {
+        (true, None) => Ok(()),
+        (false, Some(requests)) => count(experiment, &path.key("requests"), requests, MAX_COUNT),
+        (both, _) => {
+            let message = if both { "both `duration` and `requests`" } else { "neither `duration` nor `requests`" };
+            Err(experiment.origin.rule(
+                path,
+                format!("{message}: when do arrivals end?"),
+                "write one of them, as `duration: 60s` or `requests: 500`",
+            ))
+        }
+    }
+}
+
+fn serving(experiment: &Experiment, workload: &Serving, path: &KeyPath) -> Result<(), ExperimentError> {
+    let each = |key: &str, axis: &Option<Axis<Length>>| {
+        let Some(axis) = axis else { return Ok(()) };
+        axis.values().iter().enumerate().try_for_each(|(index, &value)| {
+            let path = path.key(key);
+            length(experiment, &if axis.is_list() { path.index(index) } else { path }, value)
+        })
+    };
+    each("prompt_tokens", &workload.prompt_tokens)?;
+    each("completion_tokens", &workload.completion_tokens)?;
+    if let Some(mix) = &workload.mix {
+        let path = path.key("mix");
+        if workload.prompt_tokens.is_some() || workload.completion_tokens.is_some() {
+            let help = "write the lengths into the shapes of `mix`, or delete `mix`";
+            return Err(experiment.origin.rule(&path, "lengths stand here and beside", help));
+        }
+        if !(1..=MAX_SHAPES).contains(&mix.len()) {
+            let message = format!("a mix of {} shapes", mix.len());
+            return Err(experiment.origin.rule(&path, message, format!("write 1 to {MAX_SHAPES} shapes")));
+        }
+        for (index, shape) in mix.iter().enumerate() {
+            let path = path.index(index);
+            length(experiment, &path.key("prompt_tokens"), shape.prompt_tokens)?;
+            length(experiment, &path.key("completion_tokens"), shape.completion_tokens)?;
+            if shape.share.0 <= 0.0 {
+                return Err(experiment.origin.rule(&path.key("share"), "a share is above 0", "write a part, as 0.25"));
+            }
+        }
+    }
+    if let Some(prefix) = &workload.prefix {
+        let path = path.key("prefix");
+        if !(0.0..=1.0).contains(&prefix.share.0) {
+            return Err(experiment.origin.rule(&path.key("share"), "no share", "write a number from 0 to 1, as 0.5"));
+        }
+        count(experiment, &path.key("groups"), prefix.groups, MAX_COUNT)?;
+    }
+    if let Some(sessions) = &workload.sessions {
+        let path = path.key("sessions");
+        count(experiment, &path.key("turns"), sessions.turns, 1000)?;
+        count(experiment, &path.key("turn_tokens"), sessions.turn_tokens, 16 << 20)?;
+    }
+    count(experiment, &path.key("requests_per_lane"), workload.requests_per_lane, MAX_COUNT)?;
+    if workload.warmup_per_lane > 0 {
+        count(experiment, &path.key("warmup_per_lane"), workload.warmup_per_lane, MAX_COUNT)?;
+    }
+    Ok(())
+}
+
+/// Least and most tokens in order, each in range.
+fn length(experiment: &Experiment, path: &KeyPath, length: Length) -> Result<(), ExperimentError> {
+    let (least, most) = length.bounds();
+    count(experiment, path, least, 16 << 20)?;
+    count(experiment, path, most, 16 << 20)?;
+    let Length::Drawn(law) = length else { return Ok(()) };
+    let fine = match law {
+        Distribution::Uniform(_) => least <= most,
+        Distribution::Lognormal(law) => least <= law.median && law.median <= most && (0.0..=5.0).contains(&law.sigma.0),
+    };
+    if fine {
+        return Ok(());
+    }
+    let help = "write min <= max; for lognormal min <= median <= max and sigma from 0 to 5";
+    Err(experiment.origin.rule(path, "a distribution that nothing can be drawn from", help))
 }
 
 fn each_count(experiment: &Experiment, path: &KeyPath, axis: &Axis<u32>, most: u32) -> Result<(), ExperimentError> {

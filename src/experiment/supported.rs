@@ -3,7 +3,7 @@ use super::{Experiment, ExperimentError, Language, Thinking};
 use crate::target::config::{
     self, Api, Device, Dialect, Endpoint, InProcess, KvDtype, Speculation, TargetEntry, thinking_members,
 };
-use crate::workload::Load;
+use crate::workload::{Load, Workload};
 use crate::yaml::{Axis, KeyPath, Part};
 
 impl From<&Thinking> for config::Thinking {
@@ -38,15 +38,7 @@ impl Experiment {
             return self.refuse_key(&root.key("power"), "the price of energy", "delete the key");
         }
         for (index, workload) in self.workloads.iter().enumerate() {
-            let load = workload.load();
-            if !matches!(load, Load::Closed(_)) {
-                let path = root.key("workloads").index(index).key(workload.key()).key("load").key(load.key());
-                return self.refuse_key(
-                    &path,
-                    &format!("the load `{}`", load.key()),
-                    "use a closed loop: `load: {closed: {concurrency: 1}}`",
-                );
-            }
+            self.load_supported(workload, &root.key("workloads").index(index).key(workload.key()))?;
         }
         if self.report.language != Language::En {
             return self.refuse(
@@ -56,6 +48,23 @@ impl Experiment {
             );
         }
         Ok(())
+    }
+
+    fn load_supported(&self, workload: &Workload, path: &KeyPath) -> Result<(), ExperimentError> {
+        let load = workload.load();
+        let path = path.key("load").key(load.key());
+        let what = format!("the load `{}`", load.key());
+        match (workload, load) {
+            (_, Load::Closed(_)) => Ok(()),
+            (_, Load::Trace(_)) => self.refuse_key(&path, &what, "use `poisson`, `constant`, `ramp` or `closed`"),
+            (Workload::Serving(_), _) => Ok(()),
+            // Their question is a concurrency or a length: an open loop would answer another one.
+            (Workload::DecodeScaling(_) | Workload::PrefillScaling(_), _) => self.refuse_key(
+                &path,
+                &format!("{what} in `{}`", workload.key()),
+                "use a closed loop, `load: {closed: {concurrency: 1}}`, or the workload `serving`",
+            ),
+        }
     }
 
     fn target_supported(&self, target: &TargetEntry, path: &KeyPath) -> Result<(), ExperimentError> {

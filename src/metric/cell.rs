@@ -28,12 +28,21 @@ const E2E: Percentiles = &[
     ("e2e_latency_ms_p99", 0.99),
 ];
 const TTFT_ANSWER: Percentiles = &[("ttft_answer_ms_p50", 0.5)];
-const TTFT_FROM_SCHEDULE: Percentiles = &[("ttft_from_schedule_ms_p50", 0.5), ("ttft_from_schedule_ms_p99", 0.99)];
-const E2E_FROM_SCHEDULE: Percentiles =
-    &[("e2e_latency_from_schedule_ms_p50", 0.5), ("e2e_latency_from_schedule_ms_p99", 0.99)];
+const TTFT_FROM_SCHEDULE: Percentiles = &[
+    ("ttft_from_schedule_ms_p50", 0.5),
+    ("ttft_from_schedule_ms_p90", 0.9),
+    ("ttft_from_schedule_ms_p95", 0.95),
+    ("ttft_from_schedule_ms_p99", 0.99),
+];
+const E2E_FROM_SCHEDULE: Percentiles = &[
+    ("e2e_latency_from_schedule_ms_p50", 0.5),
+    ("e2e_latency_from_schedule_ms_p90", 0.9),
+    ("e2e_latency_from_schedule_ms_p95", 0.95),
+    ("e2e_latency_from_schedule_ms_p99", 0.99),
+];
 const TTFB: Percentiles = &[("ttfb_ms_p50", 0.5)];
 const QUEUE: Percentiles = &[("server_queue_ms_p50", 0.5)];
-const LATENESS: Percentiles = &[("lateness_ms_p99", 0.99)];
+const LATENESS: Percentiles = &[("lateness_ms_p50", 0.5), ("lateness_ms_p99", 0.99)];
 const DECODE: Percentiles = &[("decode_tok_s_p50", 0.5)];
 const SERVER_DECODE: Percentiles = &[("server_decode_tok_s_p50", 0.5)];
 
@@ -106,19 +115,26 @@ pub fn summarise(arm: &str, planned: &PlannedCell, rows: &CellRows<'_>, slo: Opt
         }
     }
     load(&mut metrics, rows);
+    if let Some(offer) = &planned.offer {
+        metrics
+            .insert("offered_req_s", plain(rows.repeats.len(), Some(offer.rate_req_s).filter(|rate| rate.is_finite())));
+    }
     lengths(&mut metrics, &ok);
     if decodes {
         decode(&mut metrics, planned, rows, &samples);
     }
     speculation(&mut metrics, &ok);
     if let Some(slo) = slo {
-        goodput(&mut metrics, rows, slo);
+        // From schedule in an open loop: a client that sends late must not make a server look good.
+        let ttft = if planned.offer.is_some() { row::ttft_from_schedule_ms } else { row::ttft_ms };
+        goodput(&mut metrics, rows, Objectives { slo, ttft });
     }
     CellSummary {
         arm: arm.to_owned(),
         cell: planned.id.clone(),
         workload: planned.workload.clone(),
         concurrency: planned.concurrency,
+        rate_req_s: planned.offer.as_ref().map(|offer| offer.rate_req_s),
         prompt_tokens: planned.prompt_tokens,
         completion_tokens: planned.completion_tokens,
         repeats: rows.repeats.values().filter(|rows| rows.iter().any(|r| is_ok(r))).count(),
@@ -135,7 +151,10 @@ fn server_queue_ms(row: &RequestRecord) -> Option<f64> {
 
 /// Everything about decode; absent for a workload that generates one token.
 fn decode(metrics: &mut Metrics, planned: &PlannedCell, rows: &CellRows<'_>, samples: &Samples) {
-    for name in ["decode_tok_s_aggregate", "run_tok_s", "tpot_ms_mean"] {
+    // An open loop has no lanes that could all decode.
+    let lanes = planned.concurrency > 0;
+    let aggregate = lanes.then_some("decode_tok_s_aggregate");
+    for name in aggregate.into_iter().chain(["run_tok_s", "tpot_ms_mean"]) {
         metrics.insert(name, over_repeats(&repeat_values(rows, planned, name)));
     }
     let ok: Vec<&RequestRecord> = rows.ok().collect();
@@ -153,6 +172,9 @@ fn decode(metrics: &mut Metrics, planned: &PlannedCell, rows: &CellRows<'_>, sam
     let tokens: Option<Vec<Vec<f64>>> = ok.iter().map(|r| row::itl_ms(r)).collect();
     if let Some(tokens) = tokens.filter(|t| !t.is_empty()) {
         percentiles(metrics, ITL, &tokens.concat(), None);
+    }
+    if !lanes {
+        return;
     }
     let share = rows.by_repeat(|rows| {
         let full = decode_throughput(rows, planned.concurrency)?.seconds;
@@ -190,8 +212,15 @@ fn speculation(metrics: &mut Metrics, ok: &[&RequestRecord]) {
     metrics.insert("spec_rounds", plain(n, sums.rounds.map(|rounds| rounds as f64)));
 }
 
+/// What a request must meet, and by which clock.
+#[derive(Clone, Copy)]
+struct Objectives {
+    slo: PlannedSlo,
+    ttft: fn(&RequestRecord) -> Option<f64>,
+}
+
 /// Goodput and attainment. A failed request met nothing; neither did one whose value is unknown, and the note counts those.
-fn goodput(metrics: &mut Metrics, rows: &CellRows<'_>, slo: PlannedSlo) {
+fn goodput(metrics: &mut Metrics, rows: &CellRows<'_>, slo: Objectives) {
     let met = |r: &RequestRecord| is_ok(r) && meets(r, slo) == Some(true);
     let rate = rows.by_repeat(|rows| {
         let value = rows.iter().filter(|r| met(r)).count() as f64 / window_s(rows).ok_or(NO_DATA)?;
@@ -220,14 +249,14 @@ fn goodput(metrics: &mut Metrics, rows: &CellRows<'_>, slo: PlannedSlo) {
 }
 
 /// Whether a row meets every objective; `None` where one cannot be judged. An answer of one chunk has no time per output token to limit.
-fn meets(r: &RequestRecord, slo: PlannedSlo) -> Option<bool> {
+fn meets(r: &RequestRecord, Objectives { slo, ttft }: Objectives) -> Option<bool> {
     let below = |value: Option<f64>, limit: Option<f64>| match limit {
         None => Some(true),
         Some(limit) => value.map(|value| value <= limit),
     };
     let single = row::completion_tokens(r).is_some_and(|n| n <= r.first_chunk_tokens.unwrap_or(1).max(1));
     let tpot = if single { Some(true) } else { below(row::tpot_ms(r).map(|l| l.value), slo.tpot_ms) };
-    match (below(row::ttft_ms(r), slo.ttft_ms), tpot) {
+    match (below(ttft(r), slo.ttft_ms), tpot) {
         (Some(false), _) | (_, Some(false)) => Some(false),
         (Some(true), Some(true)) => Some(true),
         _ => None,

@@ -56,6 +56,13 @@ pub const METRICS: &[MetricInfo] = &[
         Higher,
         "answered requests of a repeat divided by its whole duration; geometric mean and t interval on logs over repeats",
     ),
+    metric(
+        "offered_req_s",
+        "offered",
+        "req/s",
+        Neither,
+        "arrivals a second that the schedule of an open loop holds, mean",
+    ),
     metric("goodput_req_s", "goodput", "req/s", Higher, "requests that met every objective, divided by the window"),
     metric(
         "slo_attainment_percent",
@@ -135,6 +142,20 @@ pub const METRICS: &[MetricInfo] = &[
         "first token - the time it was scheduled",
     ),
     metric(
+        "ttft_from_schedule_ms_p90",
+        "TTFT from schedule p90",
+        "ms",
+        Lower,
+        "first token - the time it was scheduled",
+    ),
+    metric(
+        "ttft_from_schedule_ms_p95",
+        "TTFT from schedule p95",
+        "ms",
+        Lower,
+        "first token - the time it was scheduled",
+    ),
+    metric(
         "ttft_from_schedule_ms_p99",
         "TTFT from schedule p99",
         "ms",
@@ -144,6 +165,20 @@ pub const METRICS: &[MetricInfo] = &[
     metric(
         "e2e_latency_from_schedule_ms_p50",
         "end-to-end from schedule p50",
+        "ms",
+        Lower,
+        "end - the time it was scheduled",
+    ),
+    metric(
+        "e2e_latency_from_schedule_ms_p90",
+        "end-to-end from schedule p90",
+        "ms",
+        Lower,
+        "end - the time it was scheduled",
+    ),
+    metric(
+        "e2e_latency_from_schedule_ms_p95",
+        "end-to-end from schedule p95",
         "ms",
         Lower,
         "end - the time it was scheduled",
@@ -164,6 +199,7 @@ pub const METRICS: &[MetricInfo] = &[
         Higher,
         "the target's own rate, over n - 1 intervals",
     ),
+    metric("lateness_ms_p50", "our lateness p50", "ms", Lower, "sent - scheduled: the load generator's own delay"),
     metric("lateness_ms_p99", "our lateness p99", "ms", Lower, "sent - scheduled: the load generator's own delay"),
     metric(
         "decode_window_percent",

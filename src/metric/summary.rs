@@ -143,8 +143,10 @@ pub struct CellSummary {
     pub cell: String,
     /// Workload key.
     pub workload: String,
-    /// Requests in flight.
+    /// Requests in flight; 0 in an open loop.
     pub concurrency: u32,
+    /// Mean arrivals a second of an open loop.
+    pub rate_req_s: Option<f64>,
     /// Prompt length asked for.
     pub prompt_tokens: u32,
     /// Tokens generated a request, as asked for.

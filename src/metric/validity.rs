@@ -14,6 +14,8 @@ use crate::statistics::{mean, median};
 const HELD: f64 = 0.95;
 /// Shortest window, in s, that rule V2 judges: in a shorter one the 4 ms tick of a system's scheduler alone is most of the 5 %.
 const LEAST_WINDOW_S: f64 = 0.1;
+/// Lateness in ms that a schedule allows without a calibration.
+const LATE_MS: f64 = 5.0;
 /// Largest difference of completion lengths between arms.
 pub const LENGTH_PARITY: f64 = 0.10;
 /// Largest share of a claimed metric that may be the client's own error.
@@ -51,6 +53,7 @@ pub fn plain(value: &Value) -> String {
 pub fn judge(run: &LoggedRun, plan: &PlannedRun, cells: &[Judged<'_>]) -> Vec<Reason> {
     let mut reasons = v1_failures(run, plan, cells);
     reasons.extend(cells.iter().filter_map(v2_concurrency));
+    reasons.extend(cells.iter().filter_map(|judged| v2_schedule(judged, None)));
     reasons.extend(v3_length(plan, cells));
     reasons.extend(cells.iter().filter_map(v4_tokens));
     reasons.extend(cells.iter().filter_map(v5_cache));
@@ -95,6 +98,9 @@ fn v1_failures(run: &LoggedRun, plan: &PlannedRun, cells: &[Judged<'_>]) -> Vec<
 /// V2: the asked concurrency was not held in 95 % of the window ([`concurrency_held`]), over all repeats of a cell.
 fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
     let lanes = judged.cell.concurrency;
+    if judged.cell.offer.is_some() {
+        return None;
+    }
     let held = judged.rows.repeats.values().filter_map(|rows| concurrency_held(rows, lanes));
     let (held, total) = held.fold((0.0, 0.0), |sum, h| (sum.0 + h.held_s, sum.1 + h.window_s));
     (total >= LEAST_WINDOW_S && held < HELD * total).then(|| {
@@ -102,6 +108,27 @@ fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
         let message = format!(
             "{place}: {lanes} requests in flight were held in {share:.1} % of {total:.2} s; {needed:.0} % is needed: ask for \
              longer requests, or stop what else runs here"
+        );
+        reason("V2", message)
+    })
+}
+
+/// V2 for a schedule: fewer than 95 % of the arrivals went out within max(5 ms, 2 × `calibrated_p99_ms`) of their time. Shed ones did not go
+/// out at all; later turns of a conversation have no time of their own.
+fn v2_schedule(judged: &Judged<'_>, calibrated_p99_ms: Option<f64>) -> Option<Reason> {
+    let offer = judged.cell.offer.as_ref()?;
+    let limit = LATE_MS.max(2.0 * calibrated_p99_ms.unwrap_or(0.0));
+    let arrivals = || judged.rows.measured().filter(|r| r.turn.unwrap_or(0) == 0);
+    let in_time = arrivals().filter(|r| row::lateness_ms(r).is_some_and(|late| late <= limit)).count();
+    let shed = arrivals().filter(|r| r.outcome.group() == OutcomeGroup::Shed).count();
+    let n = arrivals().count();
+    ((in_time as f64) < HELD * n as f64).then(|| {
+        let place = judged.place();
+        let (share, needed) = (100.0 * in_time as f64 / n as f64, 100.0 * HELD);
+        let message = format!(
+            "{place}: {share:.1} % of {n} arrivals went out within {limit:.1} ms of their time, {shed} were shed with {} in flight; \
+             {needed:.0} % is needed: ask for a lower rate, raise `max_in_flight`, or stop what else runs here",
+            offer.max_in_flight
         );
         reason("V2", message)
     })

@@ -99,7 +99,7 @@ fn figure(
 
 fn curve(cell: &CellSummary, quantity: &Quantity, cells: &[&CellSummary], several_arms: bool) -> Curve {
     let mut name: Vec<String> = several_arms.then(|| cell.arm.clone()).into_iter().collect();
-    name.extend(DIMENSIONS.into_iter().filter(|d| d.varies(cells)).map(|d| d.say(cell)));
+    name.extend(DIMENSIONS.into_iter().filter(|d| d.varies(cells)).filter_map(|d| d.say(cell)));
     let name = if name.is_empty() { cell.cell.clone() } else { name.join(", ") };
     let mut sorted: Vec<f64> = (quantity.samples)(cell).iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

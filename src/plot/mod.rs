@@ -12,6 +12,7 @@ pub mod palette;
 mod prefill_scaling;
 pub mod scale;
 pub mod scene;
+mod serving;
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -73,6 +74,7 @@ pub fn figures(run: &RunSummary) -> Vec<Figure> {
         match workload {
             decode_scaling::WORKLOAD => figures.extend(decode_scaling::figure(run, &cells)),
             prefill_scaling::WORKLOAD => figures.extend(prefill_scaling::figures(run, &cells)),
+            serving::WORKLOAD => figures.extend(serving::figures(run, &cells)),
             _ => {}
         }
         figures.extend(latency::figures(run, workload, &cells));
@@ -95,25 +97,31 @@ enum Dimension {
     Concurrency,
     Prompt,
     Completion,
+    /// Arrivals a second.
+    Rate,
 }
 
-const DIMENSIONS: [Dimension; 3] = [Dimension::Concurrency, Dimension::Prompt, Dimension::Completion];
+const DIMENSIONS: [Dimension; 4] = [Dimension::Concurrency, Dimension::Rate, Dimension::Prompt, Dimension::Completion];
 
 impl Dimension {
-    fn of(self, cell: &CellSummary) -> u32 {
+    fn of(self, cell: &CellSummary) -> f64 {
         match self {
-            Self::Concurrency => cell.concurrency,
-            Self::Prompt => cell.prompt_tokens,
-            Self::Completion => cell.completion_tokens,
+            Self::Concurrency => f64::from(cell.concurrency),
+            Self::Rate => cell.rate_req_s.unwrap_or(0.0),
+            Self::Prompt => f64::from(cell.prompt_tokens),
+            Self::Completion => f64::from(cell.completion_tokens),
         }
     }
 
-    fn say(self, cell: &CellSummary) -> String {
-        match self {
+    /// What the cell has of it in words; nothing for the rate of a closed loop and the concurrency of an open one.
+    fn say(self, cell: &CellSummary) -> Option<String> {
+        Some(match self {
+            Self::Concurrency if cell.concurrency == 0 => return None,
             Self::Concurrency => format!("concurrency {}", cell.concurrency),
+            Self::Rate => format!("{} req/s", scale::tick_label(cell.rate_req_s?, 0.0)),
             Self::Prompt => format!("prompt {}", tokens(cell.prompt_tokens)),
             Self::Completion => format!("completion {}", tokens(cell.completion_tokens)),
-        }
+        })
     }
 
     fn varies(self, cells: &[&CellSummary]) -> bool {
@@ -128,7 +136,7 @@ fn tokens(count: u32) -> String {
 /// What every cell has in common, for the subtitle.
 fn constants(cells: &[&CellSummary], swept: Option<Dimension>) -> Vec<String> {
     let held = DIMENSIONS.into_iter().filter(|d| Some(*d) != swept && !d.varies(cells));
-    held.filter_map(|d| cells.first().map(|cell| d.say(cell))).collect()
+    held.filter_map(|d| cells.first().and_then(|cell| d.say(cell))).collect()
 }
 
 /// One series an arm, or more where a second length varies; a point for each cell.
@@ -137,15 +145,10 @@ fn series(cells: &[&CellSummary], swept: Dimension, metric: &str) -> Vec<Series>
     let mut series: Vec<Series> = vec![];
     for cell in cells {
         let mut name = cell.arm.clone();
-        others.iter().for_each(|d| name.push_str(&format!(", {}", d.say(cell))));
+        others.iter().filter_map(|d| d.say(cell)).for_each(|said| name.push_str(&format!(", {said}")));
         let estimate = cell.metrics.get(metric).cloned().unwrap_or_default();
-        let point = Point {
-            x: f64::from(swept.of(cell)),
-            y: estimate.value,
-            low: estimate.low,
-            high: estimate.high,
-            n: estimate.n,
-        };
+        let point =
+            Point { x: swept.of(cell), y: estimate.value, low: estimate.low, high: estimate.high, n: estimate.n };
         match series.iter_mut().find(|s| s.name == name) {
             Some(line) => line.points.push(point),
             None => series.push(Series { name, points: vec![point] }),

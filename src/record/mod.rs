@@ -28,7 +28,9 @@ pub use error::{Fault, LogError, StorageError};
 pub use line::MAX_LINE;
 pub use log::{Closed, LogHealth, LogOptions, RowObserver, RunLog};
 pub use logged::{LoggedRow, LoggedRun, Segment, read_run};
-pub use planned::{PlannedArm, PlannedCell, PlannedLimits, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit};
+pub use planned::{
+    PlannedArm, PlannedCell, PlannedLimits, PlannedOffer, PlannedReport, PlannedRun, PlannedSlo, PlannedVisit,
+};
 pub use reader::{LogReader, Torn};
 pub use row::{
     COLUMNS, Finish, FirstChunk, FirstChunkSource, Outcome, OutcomeGroup, RequestRecord, ResponseText, ToolCall,

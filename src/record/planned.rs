@@ -70,7 +70,7 @@ pub struct PlannedCell {
     pub id: String,
     /// YAML key of the workload.
     pub workload: String,
-    /// Requests in flight (closed loop).
+    /// Requests in flight (closed loop); 0 in an open loop.
     pub concurrency: u32,
     /// Prompt length asked for, in tokens as the target counts them.
     pub prompt_tokens: u32,
@@ -82,6 +82,22 @@ pub struct PlannedCell {
     pub warmup: u32,
     /// No prompt may be answered from a cache.
     pub cold: bool,
+    /// What an open loop offers; absent in a closed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<PlannedOffer>,
+}
+
+/// What an open loop offers in one repeat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedOffer {
+    /// `constant`, `poisson`, `ramp` or `trace`.
+    pub load: String,
+    /// Mean arrivals a second.
+    pub rate_req_s: f64,
+    /// From the start to the last arrival, about, in s.
+    pub duration_s: f64,
+    /// Requests in flight above which an arrival is shed.
+    pub max_in_flight: u32,
 }
 
 /// One visit of an arm.

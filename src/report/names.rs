@@ -24,13 +24,14 @@ pub struct Described {
 }
 
 /// Families shown with the results; all others stand under "Further measures".
-const PRIMARY: [&str; 11] = [
+const PRIMARY: [&str; 12] = [
     "decode_tok_s_aggregate",
     "decode_tok_s",
     "run_tok_s",
     "prefill_tok_s",
     "request_rate_req_s",
     "goodput_req_s",
+    "slo_attainment_percent",
     "acceptance",
     "ttft_ms",
     "tpot_ms",

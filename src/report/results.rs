@@ -19,14 +19,27 @@ pub struct Results {
     pub not_measured: Vec<String>,
 }
 
-/// Lengths that describe a cell: head, unit, value.
-type Length = (&'static str, &'static str, fn(&CellSummary) -> u32);
+/// Families that are results under an open loop and further measures under a closed one.
+const FROM_SCHEDULE: [&str; 3] = ["ttft_from_schedule_ms", "e2e_latency_from_schedule_ms", "lateness_ms"];
 
-const LENGTHS: [Length; 3] = [
-    ("concurrency", "in flight", |cell| cell.concurrency),
-    ("prompt", "tokens", |cell| cell.prompt_tokens),
-    ("completion", "tokens", |cell| cell.completion_tokens),
+/// What describes a cell: head, unit, value. An open loop has a rate, a closed one a concurrency.
+type Length = (&'static str, &'static str, fn(&CellSummary) -> Option<f64>);
+
+const LENGTHS: [Length; 4] = [
+    ("concurrency", "in flight", |cell| (cell.concurrency > 0).then(|| f64::from(cell.concurrency))),
+    ("offered", "req/s", |cell| cell.rate_req_s),
+    ("prompt", "tokens", |cell| Some(f64::from(cell.prompt_tokens))),
+    ("completion", "tokens", |cell| Some(f64::from(cell.completion_tokens))),
 ];
+
+/// A length as a cell of a table.
+fn length(value: Option<f64>) -> Cell {
+    match value {
+        Some(value) if value.fract() == 0.0 => Cell::count(value as usize),
+        Some(value) => Cell { text: format!("{value:.3}"), sort: Some(value), ..Cell::default() },
+        None => Cell::words(number::NOTHING),
+    }
+}
 
 /// What every table of the run must say beside its subject.
 pub fn flags(runs: &[RunSummary]) -> Rich {
@@ -57,7 +70,13 @@ pub fn flags(runs: &[RunSummary]) -> Rich {
 
 /// The tables of `cells`, all of one workload.
 pub fn tables(run: &RunSummary, workload: &str, cells: &[&CellSummary]) -> Results {
-    let families = families(cells);
+    let mut families = families(cells);
+    if cells.iter().any(|cell| cell.rate_req_s.is_some()) {
+        // Under an open loop the clock of the schedule stands beside that of the send: their difference is ours.
+        for (first, _) in families.iter_mut().filter(|(first, _)| FROM_SCHEDULE.contains(&first.family.as_str())) {
+            first.primary = true;
+        }
+    }
     let mut results = Results { primary: vec![], further: vec![], not_measured: vec![] };
     // Rates share a table: each is one number a cell.
     let (rates, latencies): (Vec<_>, Vec<_>) =
@@ -124,19 +143,20 @@ fn table(
     metrics: &[(Described, &'static str)],
     counts: bool,
 ) -> Table {
-    let varies = |of: fn(&CellSummary) -> u32| cells.windows(2).any(|pair| of(pair[0]) != of(pair[1]));
+    let varies = |of: fn(&CellSummary) -> Option<f64>| cells.windows(2).any(|pair| of(pair[0]) != of(pair[1]));
     let swept: Vec<&Length> = LENGTHS.iter().filter(|(.., of)| varies(*of)).collect();
     let held: Vec<String> = LENGTHS
         .iter()
         .filter(|(.., of)| !varies(*of))
         .filter_map(|(name, unit, of)| {
-            let value = of(cells.first()?);
-            let unit = match (*unit, value) {
-                ("tokens", 1) => " token",
-                ("tokens", _) => " tokens",
+            let value = of(cells.first()?)?;
+            let unit = match *unit {
+                "tokens" if value == 1.0 => " token",
+                "tokens" => " tokens",
+                "req/s" => " req/s",
                 _ => "",
             };
-            Some(format!("{name} {}{unit}", number::count(value as usize)))
+            Some(format!("{name} {}{unit}", length(Some(value)).text))
         })
         .collect();
     let mut caption = vec![super::document::foreign(workload), plain(format!(", {subject}"))];
@@ -156,7 +176,7 @@ fn table(
     let mut table = Table { number: 0, caption, heads, rows: vec![], notes: vec![] };
     for cell in cells {
         let mut row = vec![Cell::foreign(&cell.arm)];
-        row.extend(swept.iter().map(|(.., of)| Cell::count(of(cell) as usize)));
+        row.extend(swept.iter().map(|(.., of)| length(of(cell))));
         if counts {
             row.push(Cell::count(cell.repeats));
             let text = format!("{} / {}", number::count(cell.rows.ok), number::count(cell.rows.issued));

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::launch::Launched;
+use crate::loadgen::Sink;
 use crate::metric::row::counts_disagree;
 use crate::record::{FirstChunkSource, ResponseText};
 use crate::request::{Prompt, Request, RequestKey};
@@ -15,9 +16,6 @@ use crate::target::{Observation, PromptCount, Target};
 
 /// Answers that may wait to be counted; more than that are written uncounted, so that memory stays bounded.
 const MOST_WAITING: usize = 4096;
-
-/// Takes what a request showed.
-pub type Sink = Rc<RefCell<dyn FnMut(Observation)>>;
 
 /// The counting of one cell. What is not to be counted goes through untouched.
 pub struct Counting {

@@ -8,20 +8,20 @@ use std::time::Duration;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::counting::{Counting, Sink};
+use super::counting::Counting;
 use super::error::RunError;
 use super::launch::{self, Launched, Model};
 use super::progress::Progress;
 use super::scrapes::{Place, Scrapes};
 use super::space;
 use crate::experiment::{self, Identity, IdentityInputs, Plan, TextPolicy};
-use crate::loadgen::{DRAIN, Issue, Lanes, Stop, closed_loop};
+use crate::loadgen::{DRAIN, Issue, Lanes, Schedule, Sink, Stop, closed_loop, open_loop};
 use crate::metric::summary::{Reason, RowCounts, Verdict};
 use crate::record::{self, Header, LogError, LogOptions, LoggedRun, Open, Outcome, RunLog};
 use crate::report::{self, ReportPaths};
-use crate::request::{Prompt, Request};
 use crate::target::{Observation, Target};
 use crate::units::Clock;
+use crate::workload::Ask;
 use crate::{hardware, inert, metric, table, workload};
 
 /// How often samples of the hardware go into the log.
@@ -317,7 +317,9 @@ impl Session<'_> {
         let (arm, cell) = (&self.plan.arms[visit.arm], &self.plan.cells[todo.cell]);
         self.progress.cell(visit.repeat, self.plan.experiment.repeats, &arm.name, &cell.id);
         let requests = workload::requests(self.plan, cell, arm, visit.repeat, &self.nonce, &**target)?;
-        let lanes = Lanes { concurrency: cell.workload.concurrency(), drain: DRAIN };
+        let load = cell.workload.load();
+        // Warm-up requests of an open loop go one after another.
+        let lanes = Lanes { concurrency: load.concurrency().max(1), drain: DRAIN };
         let keep_text = self.plan.experiment.text == TextPolicy::Keep;
         let (log, progress) = (Rc::clone(&self.log), Rc::clone(&self.progress));
         let answered = Rc::new(Cell::new(0));
@@ -327,42 +329,28 @@ impl Session<'_> {
             counter.set(counter.get() + usize::from(seen.record.outcome != Outcome::Cancelled));
             log.row(seen.record, keep_text.then_some(seen.text));
         }));
-        let asked = requests.warmup.len() + requests.measured.len();
-        let counting = Counting::begin(target, requests.warmup.iter().chain(&requests.measured), sink).await;
+        let asks = || requests.warmup.iter().chain(&requests.measured).map(|ask| &ask.request);
+        let counting = Counting::begin(target, asks(), sink).await;
         let sink = counting.sink();
         let place = Place::of(arm, &cell.id, visit.repeat, todo.attempt, todo.visit);
         let scraper = target.endpoint().and_then(|endpoint| endpoint.scraper());
         let scrapes = self.scrapes.begin(scraper, place).await;
-        for batch in [requests.warmup, requests.measured] {
-            let issues = batch.into_iter().map(|request| issue(request, todo.attempt)).collect();
-            closed_loop(Rc::clone(target), self.clock, lanes, issues, self.stop, Rc::clone(&sink)).await;
-        }
+        let asked = (cell.workload.warmup() + cell.workload.requests()) as usize;
+        let issues = |asks: Vec<Ask>| asks.into_iter().map(|ask| Issue::new(ask, todo.attempt)).collect::<Vec<_>>();
+        let warmup = issues(requests.warmup);
+        closed_loop(Rc::clone(target), self.clock, lanes, warmup, self.stop, Rc::clone(&sink)).await;
+        let (target, measured) = (Rc::clone(target), issues(requests.measured));
+        match (requests.arrivals, load.offer()) {
+            (Some(arrivals_ns), Some(offer)) => {
+                let schedule = Schedule { arrivals_ns, max_in_flight: offer.max_in_flight, drain: DRAIN };
+                open_loop(target, self.clock, schedule, measured, self.stop, sink).await
+            }
+            _ => closed_loop(target, self.clock, lanes, measured, self.stop, sink).await,
+        };
         counting.end().await;
         scrapes.end().await;
         Ok(answered.get() == asked)
     }
-}
-
-fn issue(request: Request, attempt: u32) -> Issue {
-    let mut hash = Sha256::new();
-    match &request.prompt {
-        Prompt::Chat(messages) => {
-            for message in messages {
-                // Lengths first, so that no two message lists hash the same bytes.
-                for part in [&message.role, &message.content] {
-                    hash.update((part.len() as u64).to_le_bytes());
-                    hash.update(part.as_bytes());
-                }
-            }
-        }
-        Prompt::TokenIds(ids) => ids.iter().for_each(|id| hash.update(id.to_le_bytes())),
-    }
-    let prompt_sha256 = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let fixture = match &request.prompt {
-        Prompt::Chat(_) => "common words",
-        Prompt::TokenIds(_) => "random token ids",
-    };
-    Issue { request, attempt, prompt_sha256, fixture }
 }
 
 /// Four letters and digits, drawn once a run and kept in its header: put in front of timed prompts so that no cache flatters them.

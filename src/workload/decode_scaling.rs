@@ -41,9 +41,9 @@ impl DecodeScaling {
             for &p in self.prompt_tokens.values() {
                 for &n in self.completion_tokens.values() {
                     let id = super::point_id(&[
-                        ('c', c, varies_c || names_none),
-                        ('p', p, self.prompt_tokens.varies()),
-                        ('n', n, self.completion_tokens.varies()),
+                        (format!("c{c}"), varies_c || names_none),
+                        (format!("p{p}"), self.prompt_tokens.varies()),
+                        (format!("n{n}"), self.completion_tokens.varies()),
                     ]);
                     let load = Load::closed(Axis::One(c));
                     let at =

@@ -33,7 +33,10 @@ impl PrefillScaling {
         let varies_c = self.load.concurrencies().len() > 1;
         for &c in self.load.concurrencies() {
             for &p in self.prompt_tokens.values() {
-                let id = super::point_id(&[('c', c, varies_c), ('p', p, self.prompt_tokens.varies() || !varies_c)]);
+                let id = super::point_id(&[
+                    (format!("c{c}"), varies_c),
+                    (format!("p{p}"), self.prompt_tokens.varies() || !varies_c),
+                ]);
                 points
                     .push((id, Self { load: Load::closed(Axis::One(c)), prompt_tokens: Axis::One(p), ..self.clone() }));
             }

@@ -56,6 +56,13 @@ pub enum WorkloadError {
         /// The nearest length that can be made.
         nearest: u32,
     },
+    /// A conversation needs the words of an answer.
+    #[error("{cell}: a model without a tokenizer answers no text, so a conversation cannot grow by its answers")]
+    #[diagnostic(help("use a model with a tokenizer, or delete `sessions`"))]
+    NoText {
+        /// The cell.
+        cell: String,
+    },
     /// No id is left to draw.
     #[error("{cell}: a vocabulary of {vocabulary} tokens leaves none to draw; the first {FIRST_PLAIN_ID} are special")]
     #[diagnostic(help("use a synthetic shape with a larger vocabulary"))]
@@ -67,21 +74,58 @@ pub enum WorkloadError {
     },
 }
 
-/// A prompt of `planned` tokens with `nonce` in front.
+/// A stretch of a prompt: its generator, and how many words or ids come from it.
+pub(super) struct Part {
+    pub rng: Pcg64Mcg,
+    pub count: u32,
+}
+
+impl Part {
+    /// Numbers below `bound` from `parts` in their order, `n` of them; the last part gives what the others leave.
+    fn draw(parts: &mut [Self], n: u32, bound: u32) -> Vec<u32> {
+        let mut drawn = Vec::with_capacity(n as usize);
+        let last = parts.len().saturating_sub(1);
+        for (index, part) in parts.iter_mut().enumerate() {
+            let left = n - u32::try_from(drawn.len()).expect("at most n");
+            let count = if index == last { left } else { part.count.min(left) };
+            drawn.extend((0..count).map(|_| below(&mut part.rng, bound)));
+        }
+        drawn
+    }
+}
+
+/// What stands in front of a prompt so that no earlier run's cache answers it: words of a chat, and what draws the first ids of a raw one.
+pub(super) struct Front<'a> {
+    pub nonce: &'a str,
+    pub rng: Pcg64Mcg,
+}
+
+/// A prompt of `planned` tokens, with a nonce in front where one is wanted.
 ///
-/// `rng` draws the text and depends on the request alone; `front` draws the first ids of a raw prompt and depends on the nonce too.
+/// `parts` draw the text and depend on the request alone.
 pub(super) fn prompt(
     cell: &str,
     planned: u32,
-    nonce: &str,
+    front: Option<Front<'_>>,
     fit: &dyn PromptFit,
-    rng: &mut Pcg64Mcg,
-    front: &mut Pcg64Mcg,
+    parts: &mut [Part],
 ) -> Result<Prompt, WorkloadError> {
     match fit.raw_vocabulary() {
-        Some(vocabulary) => ids(cell, planned, vocabulary, rng, front).map(Prompt::TokenIds),
-        None => chat(cell, planned, nonce, fit, rng).map(|message| Prompt::Chat(vec![message])),
+        Some(vocabulary) => ids(cell, planned, vocabulary, front, parts).map(Prompt::TokenIds),
+        None => {
+            let nonce = front.map_or("", |front| front.nonce);
+            chat(cell, planned, nonce, fit, parts).map(|message| Prompt::Chat(vec![message]))
+        }
     }
+}
+
+/// A message of so many words: a later turn of a conversation, whose length nobody knows before the answers are there.
+pub(super) fn message(words: u32, rng: Pcg64Mcg) -> Message {
+    let list: Vec<&str> = WORDS.split_ascii_whitespace().collect();
+    let bound = u32::try_from(list.len()).expect("a few hundred words");
+    let drawn = Part::draw(&mut [Part { rng, count: words }], words, bound);
+    let words: Vec<&str> = drawn.into_iter().map(|index| list[index as usize]).collect();
+    Message { role: "user".to_owned(), content: words.join(" ") }
 }
 
 /// Ids drawn evenly from those that are no special token.
@@ -89,16 +133,19 @@ fn ids(
     cell: &str,
     planned: u32,
     vocabulary: u32,
-    rng: &mut Pcg64Mcg,
-    front: &mut Pcg64Mcg,
+    front: Option<Front<'_>>,
+    parts: &mut [Part],
 ) -> Result<Vec<u32>, WorkloadError> {
     let plain = vocabulary.saturating_sub(FIRST_PLAIN_ID);
     if plain == 0 {
         return Err(WorkloadError::Vocabulary { cell: cell.to_owned(), vocabulary });
     }
-    let mut ids: Vec<u32> = (0..planned).map(|_| FIRST_PLAIN_ID + below(rng, plain)).collect();
-    for id in ids.iter_mut().take(NONCE_IDS) {
-        *id = FIRST_PLAIN_ID + below(front, plain);
+    let mut ids = Part::draw(parts, planned, plain);
+    ids.iter_mut().for_each(|id| *id += FIRST_PLAIN_ID);
+    if let Some(Front { mut rng, .. }) = front {
+        for id in ids.iter_mut().take(NONCE_IDS) {
+            *id = FIRST_PLAIN_ID + below(&mut rng, plain);
+        }
     }
     Ok(ids)
 }
@@ -109,16 +156,18 @@ fn chat(
     planned: u32,
     nonce: &str,
     fit: &dyn PromptFit,
-    rng: &mut Pcg64Mcg,
+    parts: &mut [Part],
 ) -> Result<Message, WorkloadError> {
     let list: Vec<&str> = WORDS.split_ascii_whitespace().collect();
     let bound = u32::try_from(list.len()).expect("a few hundred words");
     // Every word is at least one token, so this many are enough for any length below `planned`.
-    let words: Vec<&str> = (0..planned).map(|_| list[below(rng, bound) as usize]).collect();
+    let words: Vec<&str> = Part::draw(parts, planned, bound).into_iter().map(|index| list[index as usize]).collect();
     let message = |count: u32, tail: &str| {
         let mut content = nonce.to_owned();
         for word in &words[..count as usize] {
-            content.push(' ');
+            if !content.is_empty() {
+                content.push(' ');
+            }
             content.push_str(word);
         }
         content.push_str(tail);
@@ -228,7 +277,8 @@ mod tests {
     }
 
     fn make(planned: u32, fit: &dyn PromptFit) -> Result<Prompt, WorkloadError> {
-        prompt("cell", planned, "k7q2", fit, &mut stream(1, "p", &[]), &mut stream(1, "f", &[]))
+        let front = Front { nonce: "k7q2", rng: stream(1, "f", &[]) };
+        prompt("cell", planned, Some(front), fit, &mut [Part { rng: stream(1, "p", &[]), count: planned }])
     }
 
     fn text(prompt: Prompt) -> String {

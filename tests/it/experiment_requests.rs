@@ -61,7 +61,7 @@ fn warm_up_shares_no_prompt_with_what_is_measured() {
                     let made = requests(&plan, cell, &plan.arms[0], repeat, "k7q2", fit).expect("made");
                     assert!(!made.warmup.is_empty());
                     assert_eq!(made.measured.len() as u32, cell.workload.requests());
-                    for request in made.warmup.iter().chain(&made.measured) {
+                    for request in made.warmup.iter().chain(&made.measured).map(|ask| &ask.request) {
                         count += 1;
                         seeds.insert(request.seed);
                         assert!(request.seed < 1 << 31 && request.ignore_eos);
@@ -102,6 +102,7 @@ fn every_arm_asks_the_same_and_another_nonce_asks_otherwise_from_the_first_token
             let ask = |arm: usize, nonce: &str| requests(&plan, cell, &plan.arms[arm], 1, nonce, fit).expect("made");
             let (first, second, other) = (ask(0, "k7q2"), ask(1, "k7q2"), ask(0, "zz99"));
             for ((a, b), c) in first.measured.iter().zip(&second.measured).zip(&other.measured) {
+                let (a, b, c) = (&a.request, &b.request, &c.request);
                 assert_eq!((&a.prompt, a.seed, a.sampling), (&b.prompt, b.seed, b.sampling));
                 assert_ne!(a.key.arm, b.key.arm);
                 assert_eq!(a.seed, c.seed);

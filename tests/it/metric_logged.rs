@@ -30,6 +30,7 @@ pub fn cell(id: &str, concurrency: u32, completion_tokens: u32, requests: u32) -
         requests,
         warmup: 0,
         cold: true,
+        offer: None,
     }
 }
 

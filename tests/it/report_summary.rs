@@ -45,6 +45,7 @@ fn cell(
         cell: format!("{workload}/{}{swept}", if decode { "c" } else { "p" }),
         workload: workload.to_owned(),
         concurrency: if decode { swept } else { 1 },
+        rate_req_s: None,
         prompt_tokens: if decode { 128 } else { swept },
         completion_tokens: if decode { 64 } else { 1 },
         repeats: 4,

@@ -66,6 +66,7 @@ fn expected(lab: &Lab, nonce: &str) -> BTreeMap<(String, u32, u32, bool), (Strin
         for repeat in 0..plan.experiment.repeats {
             let requests = workload::requests(&plan, cell, &plan.arms[0], repeat, nonce, &TokenIds).unwrap();
             for request in requests.warmup.into_iter().chain(requests.measured) {
+                let request = request.request;
                 let Prompt::TokenIds(ids) = &request.prompt else { panic!("ids were wanted") };
                 let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
                 let digest: String = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
