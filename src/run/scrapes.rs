@@ -181,6 +181,10 @@ impl Watch {
                 "arm": self.place.arm, "cell": self.place.cell, "repeat": self.place.repeat, "seen": seen,
             });
             self.log.event(t, "restart", fields);
+            let Place { arm, cell, repeat, .. } = &self.place;
+            let place = if when == "before" { "before" } else { "during" };
+            let message = format!("{arm}: the server started anew {place} {cell}, repeat {repeat}: {seen}");
+            self.log.event(t, "warning", json!({ "message": message }));
             // Between cells it costs no delta; inside one it does.
             if when != "before" {
                 state.restarts += 1;

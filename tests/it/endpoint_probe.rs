@@ -110,6 +110,13 @@ fn thinking_is_asked_in_the_dialect_that_was_found_or_refused_before_a_token_is_
     let posted = |server: &WireServer| server.received().into_iter().filter(|r| r.method == "POST").collect::<Vec<_>>();
     assert_eq!(posted(&server)[0].json()["enable_thinking"], false);
 
+    // A budget may be dropped in silence, and then the reader must know.
+    let sglang = WireServer::start(like(Dialect::Sglang));
+    let settings = EndpointSettings { thinking: Thinking::Budget(300), ..patient(&sglang.url()) };
+    let endpoint = block_on(Endpoint::connect(settings)).unwrap();
+    assert!(endpoint.warnings().iter().any(|w| w.contains("--enable-strict-thinking")), "{:?}", endpoint.warnings());
+    assert_eq!(posted(&sglang)[0].json()["custom_params"]["thinking_budget"], 300);
+
     let plain = WireServer::start(like(Dialect::Openai));
     let settings = EndpointSettings { thinking: Thinking::Off, ..patient(&plain.url()) };
     let error = block_on(Endpoint::connect(settings)).unwrap_err();

@@ -165,9 +165,51 @@ fn a_server_that_starts_anew_is_a_restart_and_costs_the_difference_of_that_cell(
     let restarts = events(&lab, "restart");
     assert_eq!(restarts.len(), 1, "{restarts:?}");
     assert!(restarts[0].fields["seen"].as_str().unwrap().contains("fell from"), "{restarts:?}");
+    let warned = events(&lab, "warning")
+        .into_iter()
+        .filter(|event| event.fields["message"].to_string().contains("started anew during"));
+    assert_eq!(warned.count(), 1);
     let counters = events(&lab, "counters");
     assert_eq!((&counters[0].fields["deltas"], &counters[0].fields["restarts"]), (&Value::Null, &json!(1)));
     assert!(counters[1].fields["deltas"].is_object());
+}
+
+#[test]
+fn a_cell_that_lasts_is_looked_at_meanwhile() {
+    let count = Arc::new(Count::default());
+    let server = {
+        let count = Arc::clone(&count);
+        WireServer::start(move |request| match request.path.as_str() {
+            "/v1/chat/completions" => {
+                let (mut reply, ..) = chat(&request.json(), 1, true);
+                // Three requests a lane, one after the other: the cell outlasts the time between two looks.
+                if request.json()["max_tokens"] != 1 {
+                    reply.parts[0].1 = Duration::from_millis(2200);
+                }
+                reply
+            }
+            "/v1/models" => Reply::json(200, r#"{"data":[{"id":"lab-model"}]}"#),
+            "/v1/load" => {
+                let n = count.scrapes.fetch_add(1, Ordering::SeqCst);
+                let counters = json!({"computed_prefill_tokens": 100 * n, "decode_rounds": n});
+                let load = json!({"object": "ninfer.load", "uptime_seconds": n, "requests": {"running": 2, "waiting": n % 3}, "counters": counters});
+                Reply::json(200, &load.to_string())
+            }
+            _ => Reply::json(404, "{}"),
+        })
+    };
+    let lab = Lab::new(&suite(&server.url(), "", 1));
+    run(&lab);
+    let counters = events(&lab, "counters");
+    let text = pages(&lab, &counters[0]);
+    let during = text.matches("when=during").count();
+    assert!(during >= 1, "{text}");
+    // Each look counts one further.
+    let rounds = counters[0].fields["deltas"]["decode_calls"].as_f64().unwrap();
+    assert_eq!(rounds, (during + 1) as f64);
+    assert_eq!(counters[0].fields["deltas"]["computed_prompt_tokens"], 100.0 * rounds);
+    assert_eq!(counters[0].fields["peaks"]["running"], 2.0);
+    assert!(of_page(&text).reading.bad_lines == 0 && text.contains("# /v1/load: {"), "{text}");
 }
 
 #[test]

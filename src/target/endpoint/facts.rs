@@ -3,7 +3,7 @@ use super::Endpoint;
 use super::error::EndpointError;
 use super::survey::Survey;
 use crate::target::TargetFacts;
-use crate::target::config::{Api, Dialect, thinking_members};
+use crate::target::config::{Api, Dialect, Thinking, thinking_members};
 
 impl Endpoint {
     /// Turns a survey into facts and warnings.
@@ -61,10 +61,26 @@ impl Endpoint {
             let said = "the Messages interface knows no ignore_eos: answers may be shorter than asked for";
             self.warnings.push(said.to_owned());
         }
+        if let Some(flag) = budget_flag(self.dialect).filter(|_| matches!(self.settings.thinking, Thinking::Budget(_)))
+        {
+            let server = proper(self.dialect);
+            self.warnings.push(format!(
+                "{server} without {flag} ignores a thinking budget in silence: compare it with the reasoning tokens"
+            ));
+        }
         match thinking_members(self.settings.api, self.dialect, self.settings.thinking) {
             Ok(_) => Ok(()),
             Err(why) => Err(EndpointError::Thinking { dialect: self.dialect.word(), why }),
         }
+    }
+}
+
+/// The flag without which a server drops the thinking budget of a request (`facts/engines.md` §13).
+fn budget_flag(dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::Sglang => Some("--enable-strict-thinking"),
+        Dialect::Vllm => Some("--reasoning-config"),
+        _ => None,
     }
 }
 
