@@ -273,6 +273,58 @@ fn bytes_of_a_real_llama_cpp_server_read_as_it_meant_them() {
 }
 
 #[test]
+fn the_other_interfaces_of_a_real_llama_cpp_server_read_as_it_meant_them() {
+    let load = |name: &str, api: &str| {
+        let bytes = std::fs::read(fixtures().join(format!("llama_cpp_b1-0c1e570_{name}.sse"))).unwrap();
+        let expect = serde_json::json!({"api": api});
+        let case = Case { file: name.to_owned(), bytes, end: BodyEnd::Closed, expect };
+        splits_agree(&case);
+        case.read([case.bytes.as_slice()])
+    };
+    // The figures were read from the captured bytes by eye.
+    let completion = load("completions", "completions");
+    let row = &completion.record;
+    assert_eq!((row.outcome.word(), row.finish.unwrap().word(), row.done_seen), ("ok", "length", Some(true)));
+    assert_eq!(
+        (row.usage_prompt_tokens, row.usage_completion_tokens, row.usage_cached_tokens),
+        (Some(5), Some(8), Some(0))
+    );
+    assert_eq!((row.first_chunk_tokens, row.server_predicted_n, row.chunks), (Some(1), Some(8), Some(8)));
+    assert_eq!((row.bad_chunks, row.usage_mismatch), (Some(0), Some(false)));
+
+    let message = load("messages", "messages");
+    let row = &message.record;
+    assert_eq!((row.outcome.word(), row.finish.unwrap().word(), row.done_seen), ("ok", "length", Some(true)));
+    // 17 computed and 3 from the cache.
+    assert_eq!(
+        (row.usage_prompt_tokens, row.usage_completion_tokens, row.usage_cached_tokens),
+        (Some(20), Some(12), Some(3))
+    );
+    assert_eq!((row.bad_chunks, row.usage_mismatch), (Some(0), Some(false)));
+    assert!(message.text.content.starts_with("Hello! I'm here to help with any"), "{}", message.text.content);
+}
+
+#[test]
+fn a_page_of_counters_of_a_real_llama_cpp_server_reads_as_it_meant_it() {
+    let page = std::fs::read_to_string(fixtures().join("llama_cpp_b1-0c1e570_metrics.prom")).unwrap();
+    let read = inferlab::target::endpoint::metrics_page::of_page(&page);
+    assert_eq!((read.reading.samples, read.reading.bad_lines, read.families.llamacpp), (15, 0, true));
+    let counters = &read.counters.counters;
+    for (name, want) in [
+        ("computed_prompt_tokens", 88.0),
+        ("cached_prompt_tokens", 49.0),
+        ("completion_tokens", 26.0),
+        ("prefill_seconds", 6.67016),
+        ("decode_calls", 26.0),
+        ("drafted_tokens", 0.0),
+    ] {
+        assert_eq!(counters[name], want, "{name}");
+    }
+    // A maximum is no counter, whatever its type says.
+    assert!(!counters.keys().any(|name| name.contains("max")), "{counters:?}");
+}
+
+#[test]
 fn times_are_those_of_the_read_that_carried_the_token() {
     let event = |json: &str| format!("data: {json}\n\n");
     let delta = |delta: &str| event(&format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#));
