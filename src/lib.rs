@@ -1,6 +1,7 @@
 //! inferlab: a reproducible benchmark-and-eval laboratory for LLM inference engines.
 //!
 //! A run is a line of plain data: experiment file → plan → requests → rows in a log → tables → metrics → report.
+pub mod calibrate;
 pub mod cli;
 pub mod engine;
 pub mod experiment;

@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which exit code answers it. Bodies of commands live in a file each.
 pub mod bench;
+pub mod calibrate;
 pub mod console;
 pub mod doctor;
 pub mod exit;
@@ -67,13 +68,14 @@ pub enum Command {
     /// List, fetch, check and describe pinned models.
     #[command(subcommand)]
     Model(model::ModelCommand),
+    /// Measure this client's own error on this machine; later runs against servers print it.
+    Calibrate(calibrate::CalibrateArgs),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::DoctorArgs),
 }
 
 /// Commands of the contract that this version does not have, with what to use meanwhile.
 const LATER: &[(&str, &str)] = &[
-    ("calibrate", "`inferlab run` a suite with `noise_floor: true`"),
     ("import", "only runs of this program are read"),
     ("dataset", "the suites of this version need no dataset"),
     ("score", "the workloads of this version are timed, not scored"),
@@ -142,6 +144,7 @@ fn dispatch(command: &Command, console: &Console) -> CommandResult {
         Command::Table(args) => table::table(args, console),
         Command::Probe(args) => probe::probe(args, console),
         Command::Model(command) => model::model(command, console),
+        Command::Calibrate(args) => calibrate::calibrate(args, console),
         Command::Doctor(args) => doctor::doctor(args, console),
     }
 }

@@ -3,6 +3,7 @@
 //! Metrics are functions of rows, and every table of a summary is small: nothing here needs a data frame.
 mod cell;
 mod cell_rows;
+mod client_error;
 mod compare;
 mod decode_window;
 mod differences;
@@ -16,6 +17,7 @@ mod timeline;
 mod validity;
 mod warnings;
 
+pub use client_error::CLIENT_ERROR;
 pub use decode_window::{NoRate, Throughput, decode_throughput};
 pub use names::METRICS;
 pub use summarise::summarise;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::cell;
 use super::cell_rows::CellRows;
+use super::client_error;
 use super::compare::compare;
 use super::differences;
 use super::summary::{Failure, RowCounts, RunSummary, Verdict};
@@ -34,7 +35,7 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
             Some(Judged { arm, cell, rows })
         })
         .collect();
-    let cells: Vec<_> = judged.iter().map(|j| cell::summarise(&j.arm.name, j.cell, j.rows, plan.slo)).collect();
+    let mut cells: Vec<_> = judged.iter().map(|j| cell::summarise(&j.arm.name, j.cell, j.rows, plan.slo)).collect();
     let counts = cells.iter().fold(RowCounts::default(), |mut sum, cell| {
         sum.issued += cell.rows.issued;
         sum.ok += cell.rows.ok;
@@ -45,7 +46,9 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         sum
     });
     let partial = run.end.is_none();
-    let reasons = validity::judge(run, plan, &judged);
+    let calibration = client_error::calibration(run);
+    let mut reasons = validity::judge(run, plan, &judged, calibration.as_ref());
+    reasons.extend(calibration.iter().flat_map(|found| client_error::mark(found, &judged, &mut cells)));
     // A log that lost rows supports nothing, also where that kept it from its end; any other broken rule of an unfinished run may yet be mended.
     let verdict = match (partial, reasons.is_empty()) {
         _ if validity::rows_lost(run) => Verdict::Invalid,
@@ -69,6 +72,7 @@ pub fn summarise(run_id: &str, run: &LoggedRun) -> RunSummary {
         verdict,
         reasons,
         warnings: warnings(run, plan, &judged, &cells),
+        client_error: client_error::lines(run, &judged, &cells),
         rows: counts,
         superseded: run.superseded(),
         provenance: provenance(run),

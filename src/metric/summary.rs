@@ -107,6 +107,8 @@ pub struct RunSummary {
     pub reasons: Vec<Reason>,
     /// What a reader should know though the run is valid.
     pub warnings: Vec<String>,
+    /// What is known of the client's own error, a line each.
+    pub client_error: Vec<String>,
     /// Rows of the whole run.
     pub rows: RowCounts,
     /// Rows replaced by a later attempt.

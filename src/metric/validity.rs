@@ -2,11 +2,13 @@
 use serde_json::Value;
 
 use super::cell_rows::{CellRows, is_ok};
+use super::client_error::lateness_p99_ms;
 use super::row;
 use super::summary::Reason;
-use super::timeline::concurrency_held;
+use super::timeline::{concurrency_held, in_flight};
 use crate::record::{
-    FirstChunkSource, LoggedEvent, LoggedRun, OutcomeGroup, PlannedArm, PlannedCell, PlannedRun, RequestRecord,
+    Calibration, FirstChunkSource, LoggedEvent, LoggedRun, OutcomeGroup, PlannedArm, PlannedCell, PlannedRun,
+    RequestRecord,
 };
 use crate::statistics::{mean, median};
 
@@ -50,10 +52,17 @@ pub fn plain(value: &Value) -> String {
 }
 
 /// Every broken rule, by id.
-pub fn judge(run: &LoggedRun, plan: &PlannedRun, cells: &[Judged<'_>]) -> Vec<Reason> {
+///
+/// `calibration` is what is known of the client's own lateness.
+pub fn judge(
+    run: &LoggedRun,
+    plan: &PlannedRun,
+    cells: &[Judged<'_>],
+    calibration: Option<&Calibration>,
+) -> Vec<Reason> {
     let mut reasons = v1_failures(run, plan, cells);
     reasons.extend(cells.iter().filter_map(v2_concurrency));
-    reasons.extend(cells.iter().filter_map(|judged| v2_schedule(judged, None)));
+    reasons.extend(cells.iter().filter_map(|judged| v2_schedule(judged, calibration)));
     reasons.extend(v3_length(plan, cells));
     reasons.extend(cells.iter().filter_map(v4_tokens));
     reasons.extend(cells.iter().filter_map(v5_cache));
@@ -113,11 +122,14 @@ fn v2_concurrency(judged: &Judged<'_>) -> Option<Reason> {
     })
 }
 
-/// V2 for a schedule: fewer than 95 % of the arrivals went out within max(5 ms, 2 × `calibrated_p99_ms`) of their time. Shed ones did not go
+/// V2 for a schedule: fewer than 95 % of the arrivals went out within max(5 ms, 2 × calibrated p99 lateness) of their time. Shed ones did not go
 /// out at all; later turns of a conversation have no time of their own.
-fn v2_schedule(judged: &Judged<'_>, calibrated_p99_ms: Option<f64>) -> Option<Reason> {
+fn v2_schedule(judged: &Judged<'_>, calibration: Option<&Calibration>) -> Option<Reason> {
     let offer = judged.cell.offer.as_ref()?;
-    let limit = LATE_MS.max(2.0 * calibrated_p99_ms.unwrap_or(0.0));
+    let flying =
+        judged.rows.repeats.values().filter_map(|rows| in_flight(rows)).map(|seen| seen.mean()).reduce(f64::max);
+    let calibrated = lateness_p99_ms(calibration, flying.unwrap_or(1.0));
+    let limit = LATE_MS.max(2.0 * calibrated.unwrap_or(0.0));
     let arrivals = || judged.rows.measured().filter(|r| r.turn.unwrap_or(0) == 0);
     let in_time = arrivals().filter(|r| row::lateness_ms(r).is_some_and(|late| late <= limit)).count();
     let shed = arrivals().filter(|r| r.outcome.group() == OutcomeGroup::Shed).count();

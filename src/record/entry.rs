@@ -64,12 +64,17 @@ impl Open {
     /// A segment that starts now and whose times are read from `clock`.
     pub fn now(clock: &Clock, provenance: Value) -> Self {
         Self {
-            utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            utc: now_utc(),
             boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
             anchor_ns: Some(clock.anchor_ns()),
             provenance,
         }
     }
+}
+
+/// Now, RFC 3339 UTC to the second.
+pub fn now_utc() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// Measured rows by outcome group; their sum is the number of requests issued.

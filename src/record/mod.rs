@@ -4,6 +4,7 @@
 //!
 //! A log is written by [`RunLog`], read by [`read_run`] and checked by [`verify_run`]. Every line is sealed by a CRC and numbered, so a
 //! crash can only cut the last one, and any other damage is seen and named.
+mod calibration;
 mod columns;
 mod directory;
 pub(crate) mod disk;
@@ -20,10 +21,11 @@ mod texts;
 mod verify;
 mod writer;
 
+pub use calibration::{CalibratedLevel, Calibration, ErrorMs};
 pub use columns::{Cell, Column, Dtype};
 pub use directory::{create_directory, directory_name, free_bytes, run_name, slug};
 pub use disk::{Disk, DiskFile, OsDisk};
-pub use entry::{Entry, Header, LoggedEvent, LoggedHardware, Open, RowCounts, SCHEMA};
+pub use entry::{Entry, Header, LoggedEvent, LoggedHardware, Open, RowCounts, SCHEMA, now_utc};
 pub use error::{Fault, LogError, StorageError};
 pub use line::MAX_LINE;
 pub use log::{Closed, LogHealth, LogOptions, RowObserver, RunLog};

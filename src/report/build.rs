@@ -107,6 +107,9 @@ impl Writer {
             plain(format!(". {}", counts(run))),
         ]);
         self.push(Block::Paragraph(facts));
+        if !run.client_error.is_empty() {
+            self.push(Block::List(run.client_error.iter().map(|line| vec![foreign(line)]).collect()));
+        }
 
         let section = level + 1;
         let anchor = |name: &str| format!("{id}-{name}");
@@ -318,6 +321,7 @@ impl Writer {
             "Only answered requests of the measured part count; warm-up requests and failures are left out of every time and rate and are counted apart.",
             "A percentile is interpolated linearly at (n − 1)·p and needs n of at least 7 (p50), 44 (p90), 90 (p95), 459 (p99); below that it is –.",
             "Intervals over repeats are Student t on log values, 95 %. n is the number of repeats for an interval over repeats, of requests or gaps for a percentile.",
+            "A number in grey, with a note, holds more than 5 % of the client's own error, as `inferlab calibrate` found it.",
             "– means that nothing was measured or n is too small. It never stands for zero.",
         ];
         self.push(Block::List(rules.into_iter().map(|rule| vec![plain(rule)]).collect()));

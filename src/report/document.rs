@@ -76,6 +76,8 @@ pub struct Cell {
     pub sort: Option<f64>,
     /// The text comes from outside.
     pub foreign: bool,
+    /// Not to be relied on: drawn in grey.
+    pub grey: bool,
 }
 
 impl Cell {

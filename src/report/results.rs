@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use super::document::{Cell, Head, Rich, Table, plain, strong};
 use super::names::{self, Described};
 use super::number;
+use crate::metric::CLIENT_ERROR;
 use crate::metric::summary::{CellSummary, Estimate, RunSummary, Verdict};
 
 /// Columns of numbers a table takes before it becomes too wide to read in a forum.
@@ -209,7 +210,16 @@ pub fn estimate(estimate: Option<&Estimate>, table: &mut Table) -> Cell {
     let n = Some(number::count(estimate.n));
     match number::write(estimate) {
         Some(written) => {
-            Cell { text: written.value, interval: written.interval, n, note, sort: estimate.value, foreign: false }
+            let grey = estimate.note.as_deref().is_some_and(|note| note.starts_with(CLIENT_ERROR));
+            Cell {
+                text: written.value,
+                interval: written.interval,
+                n,
+                note,
+                sort: estimate.value,
+                foreign: false,
+                grey,
+            }
         }
         None => Cell { text: number::NOTHING.to_owned(), n, note, ..Cell::default() },
     }

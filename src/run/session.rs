@@ -22,7 +22,7 @@ use crate::report::{self, ReportPaths};
 use crate::target::{Observation, Target};
 use crate::units::Clock;
 use crate::workload::Ask;
-use crate::{hardware, inert, metric, table, workload};
+use crate::{calibrate, hardware, inert, metric, table, workload};
 
 /// How often samples of the hardware go into the log.
 const SAMPLE_EACH: Duration = Duration::from_secs(1);
@@ -159,6 +159,9 @@ async fn session(plan: &Plan, options: &Options, stop: &Stop) -> Result<RunResul
         told: RefCell::new(said.collect()),
     };
     session.warn(&warnings);
+    if let Some(calibration) = calibrate::load() {
+        log.event(clock.now(), "calibration", json!({ "calibration": calibration }));
+    }
     let outcome = session.run_watched(&todo).await;
     progress.finish();
     if let Err(error) = &outcome {

@@ -30,16 +30,17 @@ fn help_names_the_commands_of_this_version_only() {
     Usage: inferlab [OPTIONS] <COMMAND>
 
     Commands:
-      run     Plan an experiment, run it, derive its tables and write its report
-      plan    Show what a run would do, without running anything
-      bench   Measure prefill and decode of a model or server without a file, in a box of time
-      report  Write reports of finished or partial runs, from their logs only
-      verify  Check a run's log: every line, checksum and count
-      table   Derive the Parquet tables of a run from its log
-      probe   Ask a server what it is, what its answers hold and what it can be measured in
-      model   List, fetch, check and describe pinned models
-      doctor  Say what this machine offers and what is missing
-      help    Print this message or the help of the given subcommand(s)
+      run        Plan an experiment, run it, derive its tables and write its report
+      plan       Show what a run would do, without running anything
+      bench      Measure prefill and decode of a model or server without a file, in a box of time
+      report     Write reports of finished or partial runs, from their logs only
+      verify     Check a run's log: every line, checksum and count
+      table      Derive the Parquet tables of a run from its log
+      probe      Ask a server what it is, what its answers hold and what it can be measured in
+      model      List, fetch, check and describe pinned models
+      calibrate  Measure this client's own error on this machine; later runs against servers print it
+      doctor     Say what this machine offers and what is missing
+      help       Print this message or the help of the given subcommand(s)
 
     Options:
           --json          Print one JSON object on stdout instead of text (default: text)
@@ -100,7 +101,7 @@ fn usage_errors_exit_2_and_help_exits_0() {
 
 #[test]
 fn a_command_of_a_later_version_says_so_and_exits_2() {
-    for command in ["calibrate", "import", "dataset", "score", "compare", "capacity", "serve", "watch"] {
+    for command in ["import", "dataset", "score", "compare", "capacity", "serve", "watch"] {
         let output = output(&[command, "x"]);
         assert_eq!(code(&output), 2, "{command}");
         let said = stderr(&output);

@@ -1,5 +1,6 @@
 //! Every integration test, in one binary.
 
+mod calibrate;
 mod cli;
 mod end_to_end;
 mod endpoint_client;

@@ -108,6 +108,7 @@ pub fn full_run() -> RunSummary {
         verdict: Verdict::Valid,
         reasons: vec![],
         warnings: vec!["host load was 1.4 at the start: other programs were running; rerun on an idle host".into()],
+        client_error: vec!["client error not calibrated".into()],
         rows: counts(864, 0),
         superseded: 0,
         provenance: vec![
