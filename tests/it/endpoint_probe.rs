@@ -170,6 +170,7 @@ fn probe_tells_what_a_server_is_and_what_it_can_be_measured_in() {
         "4096 tokens a sequence",
         "usage yes, usage in every chunk yes, timings no",
         "workload   yes  decode_scaling",
+        "load       NO   trace  not in this version",
         "thinking   yes  budget",
         "figure     NO   cache hits",
     ] {

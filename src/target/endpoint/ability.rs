@@ -77,11 +77,13 @@ pub fn abilities(survey: &Survey, fields: &AnswerFields, api: Api) -> Vec<Abilit
         (true, true, true) => "",
     };
     say("workload", "prefill_scaling", fields.stream, prefill);
+    say("workload", "serving", fields.stream, decode);
     let slots = survey.slots.map(|n| format!("{n} sequences are decoded together; more wait")).unwrap_or_default();
     say("load", "closed", true, &slots);
-    for load in ["constant", "poisson", "ramp", "trace"] {
+    for load in ["constant", "poisson", "ramp"] {
         say("load", load, true, "");
     }
+    say("load", "trace", false, "not in this version");
     for (name, asked) in [("off", Thinking::Off), ("on", Thinking::On), ("budget", Thinking::Budget(2000))] {
         let members = thinking_members(api, survey.dialect, asked);
         say("thinking", name, members.is_ok(), members.err().as_deref().unwrap_or_default());
