@@ -32,12 +32,13 @@ fn a_model_is_measured_without_a_file() {
     let text = stdout(&output);
     for test in ["pp16", "pp32", "tg32 @ 16", "tg32 @ 16 x2", "tg32 @ 32", "tg32 @ 32 x2"] {
         let line = text.lines().find(|line| line.starts_with(&format!("{test}  "))).unwrap_or_else(|| panic!("{text}"));
-        // A rate, its interval and the number of repeats behind it; two lanes need not decode together in each on a busy machine.
+        // A rate, its interval and the number of repeats behind it. A decode of 20 ms may have no window in which all lanes decode where
+        // the machine is busy: then there is no rate, and n says so.
         let words: Vec<&str> = line[test.len()..].split_whitespace().collect();
-        if !test.ends_with("x2") || words[0] != "–" {
-            assert!(words[0].replace(',', "").parse::<f64>().unwrap() > 0.0, "{line}");
-        }
-        assert!(words[2] == "2" || test.ends_with("x2"), "{line}");
+        let rate = words[0].replace(',', "").parse::<f64>().ok();
+        let n: u32 = words[2].parse().unwrap();
+        assert!(rate.is_none_or(|rate| rate > 0.0) && n <= 2 && rate.is_some() == (n > 0), "{line}");
+        assert!(test.starts_with("tg") || n == 2, "{line}");
     }
     assert!(text.contains("speed only: random weights"), "{text}");
     // The same run as that of a suite: log, tables, plan.
