@@ -72,6 +72,8 @@ pub async fn launch(plan: &Plan, arm: &Arm, model: &Model, nonce: &str) -> Resul
         TargetConfig::Endpoint(config) => {
             let most = plan.cells.iter().map(|cell| cell.workload.concurrency()).max().unwrap_or(1);
             let mut settings = EndpointSettings::from_config(config, most, nonce)?;
+            // One cold cell keeps the cache off for all: a number that a cache flatters is worse than one it does not help.
+            settings.cold = plan.cells.iter().any(|cell| cell.workload.cold());
             settings.thinking = (&arm.thinking).into();
             Launched::Endpoint(Box::new(Endpoint::connect(settings).await?))
         }
